@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.errors import RequestRejected
 
 _NAME = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}\Z")

@@ -67,6 +67,11 @@ _KINDS = {
 _LONGEST_TTL_S = 1e12
 #: maximum size of a decompressed row; the limit of a written row is far below
 _MAX_BODY = 1 << 30
+#: Of zstd. Higher levels take longer and make rows of events no smaller.
+_LEVEL = 1
+#: The text of a small row, and how many times as much memory its events take.
+_SMALL = 4096
+_SMALL_RATIO = 8
 
 
 class Row(Struct, frozen=True):
@@ -212,7 +217,7 @@ class Codec:
             return list(self._cut_rows(append, run))
         packed = body if len(body) <= self._compress_min else self._packed(body)
         first = append.expected + 1
-        return (Row(first, append.expected + count, append.base_id, bits, packed, decoded_size(body)),)
+        return (Row(first, append.expected + count, append.base_id, bits, packed, _size_in_memory(body)),)
 
     def _cut_rows(self, append: Append, run: int) -> Iterator[Row]:
         """Yield the rows of events that one row cannot have. The first `run` events have consecutive ids."""
@@ -231,7 +236,7 @@ class Codec:
             seq0 = append.expected + 1 + start
             bits = bits_of({event.type for event in part})
             base = moved(append.base_id, start)
-            yield Row(seq0, seq0 + stop - start - 1, base, bits, self._packed(body), decoded_size(body))
+            yield Row(seq0, seq0 + stop - start - 1, base, bits, self._packed(body), _size_in_memory(body))
             start = stop
 
     def _rows_of(self, append: Append) -> Iterator[Row]:
@@ -257,7 +262,7 @@ class Codec:
             seq0 = append.expected + 1 + start
             body = encode(events[start:stop])
             packed = self._packed(body)
-            yield Row(seq0, seq0 + stop - start - 1, base or ids[start], bits, packed, decoded_size(body))
+            yield Row(seq0, seq0 + stop - start - 1, base or ids[start], bits, packed, _size_in_memory(body))
             start = stop
 
     def _packed(self, body: bytes) -> bytes:
@@ -266,7 +271,7 @@ class Codec:
         if self._compressor is None:
             import zstandard
 
-            self._compressor = zstandard.ZstdCompressor(level=3)
+            self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
         packed: bytes = self._compressor.compress(body)
         return packed if len(packed) < len(body) else body
 
@@ -299,6 +304,15 @@ class Codec:
             StoredEvent(event, execution_id, seq0 + i, event.own_id or base + i, persisted_at)
             for i, event in enumerate(events)
         ]
+
+
+def _size_in_memory(body: bytes) -> int:
+    """Return the approximate size of a row's events in memory.
+
+    The values of a small row are not counted: most such rows take between six and eight times their text, and a state
+    that has grown by many of them is measured as a whole.
+    """
+    return _SMALL_RATIO * len(body) if len(body) <= _SMALL else decoded_size(body)
 
 
 def _check_sizes(append: Append) -> None:

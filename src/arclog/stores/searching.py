@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.errors import RequestRejected
 from arclog.model.events import MARKED, MARKED_WITH, REGISTRY
 from arclog.model.ids import MAX_ID

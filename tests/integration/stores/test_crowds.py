@@ -16,6 +16,7 @@ from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewEx
 from arclog.stores.memory import MemoryStore
 from arclog.stores.postgres import PostgresStore
 from arclog.stores.postgres import work as postgres_work
+from arclog.stores.postgres.connection.pipeline import Pipeline
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite import work as sqlite_work
 from arclog.testing.virtual import FakeClock
@@ -91,8 +92,13 @@ async def memory() -> AsyncIterator[MemoryStore]:
     await store.close()
 
 
-async def random_step(work: Work, chance: random.Random, tenants: list[str]) -> None:
-    match chance.choices(("issue", "claim", "close", "give", "limit", "resource"), (30, 30, 35, 5, 2, 1))[0]:
+#: how often each kind of step is drawn
+STEPS = {"issue": 30, "claim": 30, "close": 35, "give": 5, "limit": 2, "resource": 1}
+UNLIMITED = STEPS | {"issue": 70, "limit": 0, "resource": 0}
+
+
+async def random_step(work: Work, chance: random.Random, tenants: list[str], steps: dict[str, int] = STEPS) -> None:
+    match chance.choices(list(steps), list(steps.values()))[0]:
         case "issue":
             needs = ("r",) if chance.random() < 0.2 else ()
             pool = chance.choice(("p", "p", "q"))
@@ -171,3 +177,71 @@ async def test_a_crowd_on_postgresql_too(
         await random_step(work, chance, tenants)
         was_crowded = was_crowded or bool(database.rows("SELECT 1 FROM arclog.crowded"))
     assert was_crowded
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_crowd_without_limits_on_postgresql(
+    postgres: PostgresStore, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """One statement chooses there: a function in the database."""
+    monkeypatch.setattr(postgres_work, "MANY", 4)
+    monkeypatch.setattr(postgres_work, "FEW", 2)
+    monkeypatch.setattr(postgres_work, "_STALE", 1)
+    taken_by_function = 0
+    from_crowd = postgres_work.Claims._from_crowd
+
+    async def counted(self: Any, *given: Any) -> Any:
+        nonlocal taken_by_function
+        rows = await from_crowd(self, *given)
+        taken_by_function += len(rows or ())
+        return rows
+
+    monkeypatch.setattr(postgres_work.Claims, "_from_crowd", counted)
+    chance = random.Random(seed)
+    work = Work(postgres, memory)
+    tenants = [f"t{n:02}" for n in range(30 if seed % 2 else 8)]
+    for _ in range(250):
+        await random_step(work, chance, tenants, UNLIMITED)
+    assert taken_by_function > 20
+
+
+async def test_a_claim_from_a_crowd_reads_few_rows(
+    postgres: PostgresStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plans are made before the planner has statistics about the lanes."""
+    work = Work(postgres)
+    for n in range(200):
+        await work.issue(f"t{n:03}", 2)
+    counts = """
+        SELECT coalesce(sum(seq_scan), 0)::int8, coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::int8
+        FROM pg_stat_xact_user_tables WHERE relname IN ('commands', 'lanes', 'lane_notes', 'holding', 'service')
+    """
+    for _ in range(20):
+        [command_id] = await work.claim(1)
+        await work.close(command_id)
+    await work.claim(1)  # leaves a note
+    read = []
+    request = Pipeline.request
+
+    async def counting(self: Any, calls: Any) -> Any:
+        [before], *answers, [after] = await request(self, [(counts, ()), *calls, (counts, ())])
+        read.append((after[0] - before[0], after[1] - before[1]))
+        return answers
+
+    monkeypatch.setattr(Pipeline, "request", counting)
+    await work.claim(1)
+    [(scans, rows)] = read
+    assert scans == 0
+    assert rows < 50
+
+
+async def test_a_pool_is_no_longer_crowded_when_few_lanes_are_left(postgres: PostgresStore, database: Database) -> None:
+    work = Work(postgres)
+    for n in range(40):
+        await work.issue(f"t{n:02}", 40 if n < 2 else 1)
+    for _ in range(40):
+        await work.close(*await work.claim(1))
+    assert database.rows("SELECT 1 FROM arclog.crowded")
+    for _ in range(20):
+        await work.close(*await work.claim(1))
+    assert not database.rows("SELECT 1 FROM arclog.crowded")

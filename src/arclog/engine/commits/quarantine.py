@@ -1,11 +1,11 @@
 """Quarantine: a run on which the process died twice is paused until an operator resumes it.
 
 Servers that share a store count crashes together. If a server gets work at which another server may have died (it took
-over a duty, or a client repeats an unanswered request), it cannot know why that server died. It records in the store
-what it begins. If it dies as well, the record stays and does not change any more: two servers died, and the run is in
-quarantine before a third server tries it. That another server died of this run before is presumed until the servers
-that died are back: their own marks show what they were executing. If that was something else, nothing is presumed any
-more: the one recorded death stays counted, and the run is resumed.
+over a duty, a client repeats an unanswered request, or a command was claimed before), it cannot know why that server
+died. It records in the store what it begins. If it dies as well, the record stays and does not change any more: two
+servers died, and the run is in quarantine before a third server tries it. That another server died of this run before
+is presumed until the servers that died are back: their own marks show what they were executing. If that was something
+else, nothing is presumed any more: the one recorded death stays counted, and the run is resumed.
 
 Invariants: before work on a run begins, a mark is written where it outlives the process (`ports.storage.marks`);
 afterwards it is removed. A mark that a dead process left counts as a crash of that run at that work. Work that ends
@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from zlib import crc32
@@ -39,7 +39,7 @@ from arclog.model.errors import ArclogError, Conflict
 from arclog.model.events import Event
 from arclog.model.ids import MICROS
 from arclog.model.status import PENDING
-from arclog.ports.storage.marks import ATTEMPT, RECORD_SLOTS, STEP_SLOT, Crash, CrashBook, Marks
+from arclog.ports.storage.marks import ATTEMPT, HELD_SLOTS, STEP_SLOT, Crash, CrashBook, Marks
 from arclog.ports.storage.store import Append, ExecutionRecord
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ _LOOK_S = 1.0
 _IN_A_ROW_US = 86_400 * MICROS
 #: Signals that end a run without evaluating anything.
 _ENDS = ("CANCEL", "EMERGENCY_STOP")
-#: Duration of the cautious period after a takeover from a dead server.
+#: Duration of the cautious period after a takeover from a dead server, and interval at which runs in quarantine are
+#: checked for their end.
 _CAREFUL_S = 60.0
 #: A record with this run's id counts the servers that are known to be gone.
 _NO_RUN = 0
@@ -104,6 +105,11 @@ def _activity(work: int) -> str:
     return next((name for number, name in _KINDS.values() if number == kind), _OTHER[1])
 
 
+def was_claimed_before(given: Input | None) -> bool:
+    """Return whether an input reports a command that was claimed before: a server may have died of its earlier report."""
+    return isinstance(given, WorkReported) and given.fence > 1
+
+
 class BegunElsewhere(Exception):
     """Another server has a record of the same work."""
 
@@ -113,8 +119,14 @@ def _pause_id(execution_id: int, head: int) -> str:
     return f"quarantine-{execution_id}-{head}"
 
 
+def _in_quarantine(crashes: Iterable[Crash]) -> dict[int, Crash]:
+    """Return the runs in quarantine, and why. A run whose log must not be read is there for that reason."""
+    held = [crash for crash in crashes if crash.count >= MAX_CRASHES and not crash.work & ATTEMPT]
+    return {crash.execution_id: crash for crash in sorted(held, key=lambda crash: crash.work == READING)}
+
+
 class _Steps:
-    """The mark of recorded work whose code runs now."""
+    """The mark of the commit or the reading of a log whose code runs now."""
 
     def __init__(self, marks: Marks) -> None:
         self._marks = marks
@@ -168,26 +180,25 @@ class Quarantine:
         self._marks = marks
         self._book = book
         self._owner = owner
-        self._looked_at = engine.clock.monotonic()
+        self._looked_at = self._checked_at = engine.clock.monotonic()
         self._writing: set[asyncio.Task[Any]] = set()
-        #: end of this server's cautious period, and the runs that it began during it
+        #: end of this server's cautious period; 0 if there is none
         self._careful_until = 0.0
+        #: recorded work in progress here
         self._attempts: set[tuple[int, int]] = set()
-        #: work that is being recorded
-        self._beginning: set[tuple[int, int]] = set()
-        #: the slots of marks that name records of this server in the store
-        self._slots: dict[tuple[int, int], int] = {}
-        self._free_slots = list(RECORD_SLOTS)
+        #: records of this server that are to be deleted, and whether their work had begun
+        self._ended: dict[tuple[int, int], bool] = {}
+        #: the attempts to delete them
+        self._ending: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._free_slots = list(HELD_SLOTS)
         self._steps = _Steps(marks)
-        #: work that other servers have begun: how often they have recorded it, and since when that has not changed
+        #: records of other servers: how often they were renewed, and since when that has not changed
         self._others: dict[tuple[int, int], tuple[int, float]] = {}
-        #: records to be deleted, and the attempt to delete each
-        self._obsolete: dict[tuple[int, int], asyncio.Task[None] | None] = {}
         #: when the records of others were last read
         self._read_at = self._looked_at
         #: runs that are being resumed because nothing is presumed of them any more
         self._resuming: set[int] = set()
-        #: number of servers known to be gone
+        #: how often a server was found to be gone
         self._gone = -1
         #: a server that does not renew its records for this long is gone
         self._gone_after_s = engine.settings.number("engine.duty_lease_s")
@@ -201,40 +212,40 @@ class Quarantine:
         self._crashes: dict[tuple[int, int], Crash] = {
             (crash.execution_id, crash.work): crash for crash in marks.crashes()
         }
-        self._held = {crash.execution_id: crash for crash in self._crashes.values() if crash.count >= MAX_CRASHES}
+        self._held = _in_quarantine(self._crashes.values())
 
     async def open(self) -> None:
-        """Pause the runs that the last crash put in quarantine."""
+        """Count what processes died of here, and pause the runs that are in quarantine now."""
         if self._book is not None:
-            await self._look(await self._judge(self._book, self._marks.left()))
-            for owner in self._marks.dead():
-                await self._book.vouch(owner)
-                # Nobody has to wait for the end of its lease, and it is a suspect no more.
-                now = self._engine.clock.now()
+            dead, now = self._marks.dead(), self._engine.clock.now()
+            died_of = await self._judge(self._book, dead, self._marks.left())
+            for owner in dead:  # nobody has to wait for the end of its lease
                 await self._engine.store.lease_node(owner, now, now)
+            if dead:
+                await self._book.vouch(dead, died_of, now)
             self._marks.judged()
-            await self._look(())
+            await self._look()
         await self._pause_held()
 
-    async def _judge(self, book: CrashBook, left: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    async def _judge(
+        self, book: CrashBook, dead: Sequence[str], left: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
         """Decide what the recorded work of processes that died here had to do with their deaths. Returns the marks of
-        other work, each of which is a crash.
+        other work, each of which is a crash. It may be called again for the same processes.
         """
         now = self._engine.clock.now()
-        marked = {run for run, work in left if not work & ATTEMPT}
-        for run, work in left:
-            if not work & ATTEMPT:
-                continue
-            was = "while its code was running" if run in marked else "between two steps of that work"
+        recorded = [crash for crash in await book.add_crashes((), now, 0) if crash.owner in dead]
+        running = {run for run, _ in left}
+        for record in recorded:
+            run, work = record.execution_id, record.work
+            was = "while its code was running" if run in running else "between two steps of that work"
             log.warning("execution %s: a process of this server that %s died %s", run, _activity(work), was)
-            if run in marked:
+            if run not in running:
+                await book.excuse_attempt(run, work | ATTEMPT, now)
+            elif work & ATTEMPT:
                 await book.count_attempt(run, work, 0, now, MAX_CRASHES)
-            else:
-                await book.excuse_attempt(run, work, now)
-        # A mark beside a record is the same death, unless the record was deleted: that work had ended.
-        known = {(crash.execution_id, crash.work) for crash in await book.add_crashes((), now, 0)}
-        counted = {run for run, work in left if work & ATTEMPT and (run, work & ~ATTEMPT) in known}
-        return [(run, work) for run, work in left if not work & ATTEMPT and run not in counted]
+        counted = {record.execution_id for record in recorded}
+        return [mark for mark in left if mark[0] not in counted]
 
     async def _pause_held(self) -> None:
         for crash in list(self._held.values()):
@@ -255,33 +266,32 @@ class Quarantine:
         if self._book is None or now - self._looked_at < self._look_s:
             return
         self._looked_at = now
-        for key, erasing in list(self._obsolete.items()):
-            if erasing is None or erasing.done():
-                await self._erase(self._book, key)
+        for key in [key for key in self._ended if key not in self._ending]:
+            self._end_later(self._book, key)
         await self._look(list(self._attempts))
-        await self._excuse_own(self._book)
         await self._count_attempts(self._book)
         if any(crash.presumed for crash in self._crashes.values()):
-            await self._book.vouch(self._owner)
-            await self._look(())
+            await self._book.vouch([self._owner], (), self._engine.clock.now())
+            await self._look()
+        if self._held and now - self._checked_at >= _CAREFUL_S:
+            self._checked_at = now
+            await self._pause_held()
         for crash in [crash for crash in self._crashes.values() if crash.paused_at and crash.count < MAX_CRASHES]:
             # In the background, since the resumption is recorded, and the record has to be renewed here.
             if crash.execution_id not in self._held and crash.execution_id not in self._resuming:
                 self._resuming.add(crash.execution_id)
                 self._later(self._resume(self._book, crash))
 
-    async def _look(self, left: Sequence[tuple[int, int]]) -> None:
-        if self._book is None:
-            return
-        now, began = self._engine.clock.now(), self._engine.clock.monotonic()
-        known = await self._book.add_crashes(left, now, now - _IN_A_ROW_US)
+    async def _look(self, attempts: Sequence[tuple[int, int]] = ()) -> None:
+        """Read all crashes and records. Renews `attempts`, the records of this server."""
+        if self._book is not None:
+            now, began = self._engine.clock.now(), self._engine.clock.monotonic()
+            self._learn(await self._book.renew_attempts(attempts, self._owner, now, now - _IN_A_ROW_US), began)
+
+    def _learn(self, known: Sequence[Crash], began: float) -> None:
         self._crashes = {(crash.execution_id, crash.work): crash for crash in known if crash.execution_id != _NO_RUN}
-        self._held = {
-            crash.execution_id: crash
-            for crash in self._crashes.values()
-            if crash.count >= MAX_CRASHES and not crash.work & ATTEMPT
-        }
-        others = {key: crash.count for key, crash in self._crashes.items() if self._is_elsewhere(key)}
+        self._held = _in_quarantine(self._crashes.values())
+        others = {key: crash.count for key, crash in self._crashes.items() if self._is_elsewhere(crash)}
         # A server that could not look for a while does not know whether the others could renew their records meanwhile.
         before = self._others if began - self._read_at < self._gone_after_s else {}
         self._read_at = began
@@ -293,14 +303,13 @@ class Quarantine:
         if gone > self._gone >= 0:
             self._careful_until = began + _CAREFUL_S
             log.warning("another server is gone; what this server begins is recorded for %g s", _CAREFUL_S)
-        elif gone < self._gone:
+        elif gone < self._gone or began >= self._careful_until:
             self._careful_until = 0.0
         self._gone = gone
 
-    def _is_elsewhere(self, key: tuple[int, int]) -> bool:
-        """Return whether a record belongs to work that another server has begun."""
-        mine = key in self._attempts or key in self._beginning or key in self._obsolete
-        return bool(key[1] & ATTEMPT) and not mine
+    def _is_elsewhere(self, crash: Crash) -> bool:
+        """Return whether this is a record of another server."""
+        return bool(crash.work & ATTEMPT) and crash.owner != self._owner
 
     @property
     def is_careful(self) -> bool:
@@ -316,7 +325,11 @@ class Quarantine:
         """Return whether work may have killed another server. `given` is None if the log is read."""
         if self._book is None:
             return False
-        if REPEATED.get() or (self.is_careful and (not is_kept or isinstance(given, _OF_DUTIES))):
+        if (
+            REPEATED.get()
+            or was_claimed_before(given)
+            or (self.is_careful and (not is_kept or isinstance(given, _OF_DUTIES)))
+        ):
             return True
         if not self._crashes:
             return False
@@ -328,14 +341,15 @@ class Quarantine:
         """Handle the loss of another server. This server, and the others once they look, record what they begin."""
         if self._book is None:
             return
-        self._careful_until = self._engine.clock.monotonic() + _CAREFUL_S
-        await self._look([(_NO_RUN, ATTEMPT)])
+        began, now = self._engine.clock.monotonic(), self._engine.clock.now()
+        self._careful_until = began + _CAREFUL_S
+        self._learn(await self._book.add_crashes([(_NO_RUN, ATTEMPT)], now, now - _IN_A_ROW_US), began)
 
     async def is_back(self) -> None:
         """Handle the case that this server was considered gone, but was only slow: the others need not be cautious."""
         if self._book is not None:
-            await self._book.forget_crash(_NO_RUN)
-            await self._look(())
+            await self._book.forget_crash(_NO_RUN, ATTEMPT)
+            await self._look()
 
     async def _count_attempts(self, book: CrashBook) -> None:
         """Count the work that a lost server had begun as the cause of its crash and, if no earlier crash of that work is
@@ -347,21 +361,9 @@ class Quarantine:
             for (execution_id, attempt), count in left:
                 await book.count_attempt(execution_id, attempt, count, self._engine.clock.now(), MAX_CRASHES)
             if left:
-                await self._look(())
+                await self._look()
             if any(not crash.paused_at for crash in self._held.values()):
                 await self._pause_held()
-
-    async def _excuse_own(self, book: CrashBook) -> None:
-        """Withdraw what others presumed of work in progress here: they considered this server gone, but it was slow."""
-        excused = [key for key in self._attempts if self._is_presumed(key[0], key[1] & ~ATTEMPT)]
-        for execution_id, attempt in excused:
-            await book.excuse_crash(execution_id, attempt & ~ATTEMPT)
-        if excused:
-            await self._look(())
-
-    def _is_presumed(self, execution_id: int, work: int) -> bool:
-        crash = self._crashes.get((execution_id, work))
-        return crash is not None and crash.presumed > 0
 
     def stepwise(self, execution_id: int, work: int, doing: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Return what runs work with a mark while its code runs, so that this server, if it is killed and comes back, knows
@@ -373,7 +375,9 @@ class Quarantine:
 
     @contextmanager
     def throughout(self) -> Iterator[None]:
-        """Keep the mark of the work whose code runs now while that waits for a thread that does a part of it."""
+        """Keep the mark of the work whose code runs now while it waits: for a thread that does a part of it, or for what it
+        reads, which is received and decoded meanwhile.
+        """
         mark = self._steps.current
         if mark is None or not self._free_slots:
             yield
@@ -405,49 +409,34 @@ class Quarantine:
         alone = await self._acquired()
         try:
             # An older record of the same work must not be deleted after the new one is written.
-            is_mine = key in self._obsolete or key in self._attempts
-            if (erasing := self._obsolete.pop(key, None)) is not None:
-                await asyncio.wait({erasing})
-            self._beginning.add(key)
-            if key not in self._slots and self._free_slots:
-                self._slots[key] = self._free_slots.pop()
-                self.begin(self._slots[key], *key)
+            if (ending := self._ending.pop(key, None)) is not None:
+                await asyncio.wait({ending})
+            self._ended.pop(key, None)
+            has_begun = False
             try:
-                known = await self._book.add_crashes([key], self._engine.clock.now(), 0)
-                crashes = [crash for crash in known if crash.execution_id == execution_id]
-                is_mine = is_mine or all(crash.count == 1 for crash in crashes if crash.work == key[1])
-                if not is_mine:
-                    self._free_slot(key)
-                is_held = any(each.count >= MAX_CRASHES for each in crashes if not each.work & ATTEMPT)
-                # What is done to a run that is known to be in quarantine (a cancellation) was permitted before.
-                if not is_mine or (is_held and execution_id not in self._held):
+                known = await self._book.begin_attempt(*key, self._owner, self._engine.clock.now())
+                if not self._may_begin(key, known):
                     raise BegunElsewhere
                 self._attempts.add(key)
+                has_begun = True
                 yield
-            except BegunElsewhere:
-                raise
-            except BaseException:
-                is_mine = True
-                raise
             finally:
-                self._beginning.discard(key)
                 self._attempts.discard(key)
                 self._crashes.pop(key, None)
-                if is_mine:
-                    self._obsolete[key] = None
-                    if work == READING:  # another record follows, and only one may remain if this process dies
-                        with suppress(ArclogError):
-                            await self._erase(self._book, key)
-                    else:
-                        self._obsolete[key] = self._later(self._erase(self._book, key))
+                self._ended[key] = has_begun
+                ending = self._end_later(self._book, key)
+                if work == READING:  # another record follows, and only one may remain if this process dies
+                    await asyncio.wait({ending})
         finally:
             if alone:
                 self._alone.release()
 
-    def _free_slot(self, key: tuple[int, int]) -> None:
-        if (slot := self._slots.pop(key, None)) is not None:
-            self.end(slot)
-            self._free_slots.append(slot)
+    def _may_begin(self, key: tuple[int, int], known: Sequence[Crash]) -> bool:
+        """Return whether this server has the record of some work, and the run is not in quarantine since it was checked."""
+        of_run = [crash for crash in known if crash.execution_id == key[0]]
+        is_mine = any(crash.work == key[1] and crash.owner == self._owner for crash in of_run)
+        # What is done to a run that is known to be in quarantine (a cancellation) was permitted before.
+        return is_mine and (key[0] in self._held or not _in_quarantine(of_run))
 
     async def _acquired(self) -> bool:
         """Wait until no other recorded work is in progress here. Return False if that takes too long."""
@@ -457,23 +446,24 @@ class Quarantine:
         except TimeoutError:
             return False
 
-    async def _erase(self, book: CrashBook, key: tuple[int, int]) -> None:
+    def _end_later(self, book: CrashBook, key: tuple[int, int]) -> asyncio.Task[None]:
+        self._ending[key] = ending = self._later(self._end(book, key))
+        ending.add_done_callback(lambda _: self._ending.pop(key, None))
+        return ending
+
+    async def _end(self, book: CrashBook, key: tuple[int, int]) -> None:
         """Delete the record of finished work. If the store is unavailable, `look` tries again."""
-        if not await book.forget_crash(*key):
-            # Another server has counted it as a crash.
-            await book.excuse_crash(key[0], key[1] & ~ATTEMPT)
-        if key not in self._attempts:
-            self._obsolete.pop(key, None)
-            self._free_slot(key)
+        await book.end_attempt(*key, self._owner, withdraw=self._ended.get(key, False))
+        self._ended.pop(key, None)
 
     async def settled(self, execution_id: int) -> None:
         """Wait while another server works on a run, until it has finished or is known to be gone."""
         if self._book is None:
             return
-        await self._look(())
+        await self._look()
         while any(key[0] == execution_id for key in self._others):
             await asyncio.sleep(min(_WAIT_S, self._look_s))
-            await self._look(())
+            await self._look()
             await self._count_attempts(self._book)
 
     def is_begun_elsewhere(self, execution_id: int) -> bool:
@@ -526,16 +516,24 @@ class Quarantine:
         """
         crash = self._held.get(execution_id)
         signal = given.signal if isinstance(given, Signal) else ""
-        if crash is None or (signal in _ENDS and crash.work != READING):
+        if crash is None or (signal in _ENDS and crash.work not in (READING, work_of(given))):
             return None
-        released = signal == "RESUME"
-        if not released and crash.paused_at:
-            record = await self._engine.store.execution(execution_id)
-            released = record is not None and record.head > crash.paused_at
-        if not released:
+        if signal != "RESUME" and not await self._was_resumed(crash):
             return Refused("poison", self.reason(crash))
         self.release(execution_id)
         return None
+
+    async def _was_resumed(self, crash: Crash) -> bool:
+        """Return whether a run is no longer paused by its quarantine: another process has resumed it."""
+        execution_id = crash.execution_id
+        record = await self._engine.store.execution(execution_id) if crash.paused_at else None
+        if record is None or record.head <= crash.paused_at:
+            return False
+        if crash.work == READING:
+            return True  # its log must not be read
+        # A server that had not heard of the quarantine may have written to the log as well.
+        pause = (await self._engine.seen(execution_id)).state.pause
+        return pause is None or pause.signal_id != _pause_id(execution_id, crash.paused_at - 1)
 
     def release(self, execution_id: int) -> None:
         """Release a run and reset its count of crashes."""
@@ -590,7 +588,7 @@ class Quarantine:
         for _ in range(3):
             # One server pauses it. For the others, a head beyond the pause means that the run was resumed.
             if self._book is not None and not await self._book.pause_crash(crash, record.head + 1, MAX_CRASHES):
-                await self._look(())
+                await self._look()
                 return
             crash.paused_at = record.head + 1
             try:
@@ -610,7 +608,7 @@ class Quarantine:
                     return  # another server is about to pause it; the next look finds that
                 await self._resume_paused(crash)
             await book.resume_crash(crash)
-            await self._look(())
+            await self._look()
         finally:
             self._resuming.discard(execution_id)
 

@@ -2,9 +2,8 @@
 
 - `begin` and `end` must be cheap: they surround every decision. The next process sees a mark even if this one is killed
   between two instructions; a mark need not outlive the machine.
-- Each slot holds one mark. Slot 0 belongs to the event loop, the next ones to threads. `STEP_SLOT` names recorded work
-  while its code runs, and `RECORD_SLOTS` name work that has a record in the `CrashBook`, whether its code runs or it
-  waits. A record that a dead process left is that process's own if it is among its marks.
+- Each slot holds one mark. Slot 0 belongs to the event loop, the next ones to threads. `STEP_SLOT` names the commit or the
+  reading of a log whose code runs now, and `HELD_SLOTS` the work that waits for something that may kill the process, too.
 - `crashes` are the marks of processes that died, added up over earlier processes. Servers that share a store count
   together in its `CrashBook`: each adds the crashes of its own home.
 """
@@ -18,13 +17,12 @@ from msgspec import Struct
 
 #: Slots of the event loop and of threads.
 SLOTS = 16
-#: The slot of recorded work whose code runs now.
+#: The slot of the commit or the reading of a log whose code runs now.
 STEP_SLOT = SLOTS
-#: The slots of records, and of threads that do a part of recorded work. Work that finds none free is recorded all the
-#: same, but its server cannot excuse it later.
-RECORD_SLOTS = range(STEP_SLOT + 1, STEP_SLOT + 17)
+#: The slots of work that waits for a thread, or for a page of a log.
+HELD_SLOTS = range(STEP_SLOT + 1, STEP_SLOT + 17)
 #: Number of marks at the same time.
-ALL_SLOTS = RECORD_SLOTS.stop
+ALL_SLOTS = HELD_SLOTS.stop
 #: A bit of a work's number: the work has begun and has a record. It is a crash only if its server is gone.
 ATTEMPT = 0x80
 
@@ -40,6 +38,8 @@ class Crash(Struct):
     paused_at: int = 0
     #: how many of `count` are deaths of servers that left no record of what they were doing
     presumed: int = 0
+    #: the process that wrote this record or, of a crash, the one whose record was counted last
+    owner: str = ""
 
 
 class Marks(Protocol):
@@ -53,9 +53,7 @@ class Marks(Protocol):
         """Return the marks at the start of this process."""
 
     def left(self) -> list[tuple[int, int]]:
-        """Return the work, as (execution, work), during which processes died since the last start here. Work with the bit
-        `ATTEMPT` had a record; whether its code was running shows in the marks without that bit.
-        """
+        """Return the work, as (execution, work), during which processes died since the last start here."""
 
     def dead(self) -> list[str]:
         """Return the names of the processes that left these marks."""
@@ -69,13 +67,30 @@ class Marks(Protocol):
 
 @runtime_checkable
 class CrashBook(Protocol):
-    """Crashes that all servers of a store know of."""
+    """Crashes that all servers of a store know of, and records of work that may have killed a server and is tried again.
+
+    A record is a row whose work has the bit `ATTEMPT`. It belongs to the process that wrote it: only that process renews or
+    ends it.
+    """
 
     async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
-        """Count one more crash of each (execution, work), or confirm a presumed one. Returns all known crashes.
+        """Count one more crash of each (execution, work), or confirm a presumed one. Returns all known crashes and records.
 
         Those of runs that are not paused are forgotten if the latest was before `since`.
         """
+
+    async def begin_attempt(self, execution_id: int, attempt: int, owner: str, at: int) -> list[Crash]:
+        """Record that a process begins work, unless another process has a record of it. Returns all known crashes and
+        records.
+        """
+
+    async def renew_attempts(self, attempts: Sequence[tuple[int, int]], owner: str, at: int, since: int) -> list[Crash]:
+        """Renew the records of a process. If others counted one of them as a crash, withdraw that and what was presumed with
+        it: the process is alive. Otherwise like `add_crashes`.
+        """
+
+    async def end_attempt(self, execution_id: int, attempt: int, owner: str, *, withdraw: bool) -> None:
+        """Delete the record of a process. `withdraw` means that its work had begun: a crash that others counted is withdrawn."""
 
     async def count_attempt(self, execution_id: int, attempt: int, seen: int, at: int, least: int) -> None:
         """Replace the record of work whose server is gone by a crash of that work. If no earlier crash of it is known, as
@@ -88,12 +103,9 @@ class CrashBook(Protocol):
         withdraw what was presumed, unless code of other work on the run was running when a server died.
         """
 
-    async def excuse_crash(self, execution_id: int, work: int) -> None:
-        """Withdraw a crash that was counted though its server is alive, and what was presumed with it."""
-
-    async def vouch(self, owner: str) -> None:
-        """Record that a process is alive, or that its own marks are known: what was presumed is not about it. Withdraws
-        what is about no process any more.
+    async def vouch(self, owners: Sequence[str], died_of: Sequence[tuple[int, int]], at: int) -> None:
+        """Record that processes are alive, or that they died and these marks are all that they left: what was presumed is not
+        about them. Counts the marks as crashes, and withdraws what is about no process any more. All of it happens, or nothing.
         """
 
     async def pause_crash(self, crash: Crash, at_head: int, least: int) -> bool:
@@ -104,5 +116,5 @@ class CrashBook(Protocol):
     async def resume_crash(self, crash: Crash) -> None:
         """Record that a run is no longer paused because of a crash."""
 
-    async def forget_crash(self, execution_id: int, work: int = 0) -> bool:
-        """Forget the crashes of some work on a run (0 for any), since it succeeded. Returns False if there were none."""
+    async def forget_crash(self, execution_id: int, work: int = 0) -> None:
+        """Forget the crashes of some work on a run (0 for any), since it succeeded. Records are not affected."""

@@ -143,7 +143,7 @@ class Scope(Struct, frozen=True):
 
 
 class RunOrigin(Struct, frozen=True):
-    """The run whose events a retry or a fork began with."""
+    """The run that a retry or a fork continues or repeats."""
 
     execution_id: int
     #: the last event of that run that was looked at

@@ -49,14 +49,14 @@ class Started(Struct, frozen=True):
 
 
 class Origin(Struct, frozen=True, omit_defaults=True):
-    """The origin of a run that started with the events of another run."""
+    """The origin of a retry or a fork."""
 
     execution_id: str
-    #: the last event of that run that was used
+    #: the last event of that run that was considered
     seq: int
     #: retry | fork
     how: str
-    #: number of events that it started with
+    #: number of events that it started with; 0 for a run that was repeated from its start
     events: int
     #: the step that a retry continued from
     step: str = ""

@@ -26,10 +26,20 @@ class Duties(SqlDuties, PostgresPart):
     # -- crashes: see `ports.storage.marks.CrashBook` ---------------------------------------------------------------
 
     async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
+        return await self._known([("forget_crashes", (since,)), *(("add_crash", (*crash, at)) for crash in work)])
+
+    async def begin_attempt(self, execution_id: int, attempt: int, owner: str, at: int) -> list[Crash]:
+        return await self._known([("record_attempt", (execution_id, attempt, at, owner))])
+
+    async def renew_attempts(self, attempts: Sequence[tuple[int, int]], owner: str, at: int, since: int) -> list[Crash]:
         calls: list[Call] = [("forget_crashes", (since,))]
-        calls += [("add_crash", (*crash, at)) for crash in work]
-        *_, rows = await self._run([*calls, ("crashes", ())])
-        return [Crash(*row) for row in rows]
+        for attempt in attempts:
+            calls += [("record_attempt", (*attempt, at, owner)), self._withdrawal(*attempt)]
+        return await self._known(calls)
+
+    async def end_attempt(self, execution_id: int, attempt: int, owner: str, *, withdraw: bool) -> None:
+        calls: list[Call] = [("end_attempt", (execution_id, attempt, owner))]
+        await self._run([*calls, self._withdrawal(execution_id, attempt)] if withdraw else calls)
 
     async def count_attempt(self, execution_id: int, attempt: int, seen: int, at: int, least: int) -> None:
         await self._write("count_attempt", execution_id, attempt, attempt & ~ATTEMPT, seen, at, least)
@@ -40,11 +50,10 @@ class Duties(SqlDuties, PostgresPart):
         withdraw = ("excuse_crash", (execution_id, work, 0, 1, ATTEMPT))
         await self._run([withdraw, ("excuse_attempt", (execution_id, attempt, work, at))])
 
-    async def excuse_crash(self, execution_id: int, work: int) -> None:
-        await self._write("excuse_crash", execution_id, work, 1, 0, ATTEMPT)
-
-    async def vouch(self, owner: str) -> None:
-        await self._run([("vouch", (owner,)), ("excuse_vouched", (ATTEMPT,))], again=True)
+    async def vouch(self, owners: Sequence[str], died_of: Sequence[tuple[int, int]], at: int) -> None:
+        calls: list[Call] = [("add_crash", (*crash, at)) for crash in died_of]
+        calls += [("vouch", (owner,)) for owner in owners]
+        await self._run([*calls, ("excuse_vouched", (ATTEMPT,))], again=not died_of)
 
     async def pause_crash(self, crash: Crash, at_head: int, least: int) -> bool:
         values = (crash.execution_id, crash.work, at_head, crash.paused_at, least)
@@ -54,8 +63,18 @@ class Duties(SqlDuties, PostgresPart):
         values = (crash.execution_id, crash.work, crash.paused_at)
         await self._run([("resume_crash", values), ("forget_excused", values[:2])])
 
-    async def forget_crash(self, execution_id: int, work: int = 0) -> bool:
-        return bool(await self._write("forget_crash", execution_id, work))
+    async def forget_crash(self, execution_id: int, work: int = 0) -> None:
+        await self._write("forget_crash", execution_id, work, ATTEMPT)
+
+    @staticmethod
+    def _withdrawal(execution_id: int, attempt: int) -> Call:
+        """Return the statement that withdraws a crash of work whose server is alive."""
+        return "excuse_crash", (execution_id, attempt & ~ATTEMPT, 1, 0, ATTEMPT)
+
+    async def _known(self, calls: Sequence[Call]) -> list[Crash]:
+        """Run statements, and return all crashes and records."""
+        *_, rows = await self._run([*calls, ("crashes", ())])
+        return [Crash(*row) for row in rows]
 
 
 # ── access ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -631,12 +631,6 @@ WITH crowds AS (
 no_lanes AS (DELETE FROM arclog.lanes l USING crowds c WHERE l.pool = ANY($1) AND l.pool = c.pool)
 DELETE FROM arclog.holding h USING crowds c WHERE h.pool = ANY($1) AND h.pool = c.pool
 
--- name: about_turn
--- The time, and what a claim without limits and resources relies on: that there are none, and which of its pools are crowded.
-SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8,
-       EXISTS (SELECT FROM arclog.limits) OR EXISTS (SELECT FROM arclog.resources),
-       ARRAY (SELECT pool FROM arclog.crowded WHERE pool = ANY($1::text[]) AND built)
-
 -- name: are_crowded
 SELECT pool FROM arclog.crowded WHERE pool = ANY($1::text[]) AND built
 
@@ -670,51 +664,12 @@ FROM offered o LEFT JOIN held h USING (pool, tenant)
 LEFT JOIN arclog.service s ON s.pool = o.pool AND s.tenant = o.tenant
 
 -- name: read_notes
--- Brings lanes up to date with the oldest $2 notes of each pool; what is noted while this runs is read next time.
-WITH noted AS MATERIALIZED (
-    DELETE FROM arclog.lane_notes d USING unnest($1::text[]) AS p (pool) CROSS JOIN LATERAL (
-        SELECT n.n FROM arclog.lane_notes n WHERE n.pool = p.pool ORDER BY n.n LIMIT $2
-    ) o
-    WHERE d.pool = p.pool AND d.n = o.n AND EXISTS (SELECT FROM arclog.crowded c WHERE c.pool = p.pool AND c.built)
-    RETURNING d.pool, d.tenant, d.kinds, d.resources, d.held
-),
-held AS MATERIALIZED (
-    SELECT d.pool, d.tenant, coalesce(h.held, 0) + d.more AS held
-    FROM (SELECT pool, tenant, sum(held)::int8 AS more FROM noted GROUP BY 1, 2) d
-    LEFT JOIN arclog.holding h ON h.pool = d.pool AND h.tenant = d.tenant
-),
-kept AS (
-    INSERT INTO arclog.holding (pool, tenant, held) SELECT pool, tenant, held FROM held WHERE held > 0
-    ON CONFLICT (pool, tenant) DO UPDATE SET held = excluded.held
-),
-let_go AS (DELETE FROM arclog.holding h USING held d WHERE h.pool = d.pool AND h.tenant = d.tenant AND d.held <= 0),
-heads AS MATERIALIZED (
-    SELECT k.pool, k.tenant, k.kinds, k.resources, c.rank, c.command_id
-    FROM (SELECT DISTINCT pool, tenant, kinds, resources FROM noted) k LEFT JOIN LATERAL (
-        SELECT i.rank, i.command_id FROM arclog.commands i
-        WHERE i.lease_until = 0 AND i.pool = k.pool AND i.tenant = k.tenant AND i.kinds = k.kinds
-          AND i.resources = k.resources
-        ORDER BY i.rank, i.command_id LIMIT 1
-    ) c ON true
-),
-emptied AS (
-    DELETE FROM arclog.lanes l USING heads h
-    WHERE h.command_id IS NULL AND l.pool = h.pool AND l.tenant = h.tenant AND l.kinds = h.kinds
-      AND l.resources = h.resources
-),
-others AS (
-    UPDATE arclog.lanes l SET held = d.held FROM held d
-    WHERE l.pool = d.pool AND l.tenant = d.tenant AND l.held <> d.held AND NOT EXISTS (
-        SELECT FROM heads h WHERE h.pool = l.pool AND h.tenant = l.tenant AND h.kinds = l.kinds
-          AND h.resources = l.resources)
-)
-INSERT INTO arclog.lanes (pool, tenant, kinds, resources, held, served, rank, command_id)
-SELECT h.pool, h.tenant, h.kinds, h.resources, d.held, coalesce(s.served, 0), h.rank, h.command_id
-FROM heads h JOIN held d USING (pool, tenant)
-LEFT JOIN arclog.service s ON s.pool = h.pool AND s.tenant = h.tenant
-WHERE h.command_id IS NOT NULL
-ON CONFLICT (pool, tenant, kinds, resources) DO UPDATE SET
-    held = excluded.held, served = excluded.served, rank = excluded.rank, command_id = excluded.command_id
+-- Brings lanes up to date with the oldest $2 notes of each pool.
+SELECT arclog.read_notes(pool, $2) FROM arclog.crowded WHERE pool = ANY ($1::text[]) AND built
+
+-- name: claim_in_turn
+-- A row of nulls means that the lanes have to be looked at: see the function.
+SELECT {c.commands} FROM arclog.claim_in_turn($1, $2::bytea[], $3, $4, $5, $6, $7) AS c
 
 -- name: window
 -- The lanes of crowded pools that a claim has to see, as `stores.claim_choice` says, with their first commands: but for the tenants $4,
@@ -1130,26 +1085,35 @@ INSERT INTO arclog.crashes AS c (execution_id, work, count, at) VALUES ($1, $2, 
 ON CONFLICT (execution_id, work) DO UPDATE SET count = c.count + 1 - c.presumed, presumed = 0, at = excluded.at
 
 -- name: crashes
-SELECT execution_id, work, count, paused_at, presumed FROM arclog.crashes
+SELECT execution_id, work, count, paused_at, presumed, owner FROM arclog.crashes
+
+-- name: record_attempt
+-- A process renews only its own record.
+INSERT INTO arclog.crashes AS c (execution_id, work, count, at, owner) VALUES ($1, $2, 1, $3, $4)
+ON CONFLICT (execution_id, work) DO UPDATE SET count = c.count + 1, at = excluded.at WHERE c.owner = excluded.owner
+
+-- name: end_attempt
+DELETE FROM arclog.crashes WHERE execution_id = $1 AND work = $2 AND owner = $3
 
 -- name: count_attempt
 -- Several servers may do this; the one that deletes the record counts it.
 WITH gone AS (
-    DELETE FROM arclog.crashes WHERE execution_id = $1 AND work = $2 AND ($4::bigint = 0 OR count = $4::bigint) RETURNING work
+    DELETE FROM arclog.crashes WHERE execution_id = $1 AND work = $2 AND ($4::bigint = 0 OR count = $4::bigint) RETURNING owner
 ), suspects AS (
     INSERT INTO arclog.crash_suspects (execution_id, owner) SELECT $1, n.owner FROM arclog.nodes n, gone WHERE n.until > $5
     ON CONFLICT DO NOTHING
 )
-INSERT INTO arclog.crashes AS c (execution_id, work, count, at, presumed)
-SELECT $1, $3, $6::bigint, $5, $6::bigint - 1 FROM gone
+INSERT INTO arclog.crashes AS c (execution_id, work, count, at, presumed, owner)
+SELECT $1, $3, $6::bigint, $5, $6::bigint - 1, owner FROM gone
 ON CONFLICT (execution_id, work) DO UPDATE
-SET count = greatest(c.count + 1, excluded.count), at = excluded.at,
+SET count = greatest(c.count + 1, excluded.count), at = excluded.at, owner = excluded.owner,
     presumed = CASE WHEN c.count = 0 THEN excluded.presumed ELSE c.presumed END
 
 -- name: excuse_attempt
-WITH gone AS (DELETE FROM arclog.crashes WHERE execution_id = $1 AND work = $2 RETURNING work)
-INSERT INTO arclog.crashes AS c (execution_id, work, count, at, waiting) SELECT $1, $3, 1, $4, 1 FROM gone
-ON CONFLICT (execution_id, work) DO UPDATE SET count = c.count + 1, waiting = c.waiting + 1, at = excluded.at
+WITH gone AS (DELETE FROM arclog.crashes WHERE execution_id = $1 AND work = $2 RETURNING owner)
+INSERT INTO arclog.crashes AS c (execution_id, work, count, at, waiting, owner) SELECT $1, $3, 1, $4, 1, owner FROM gone
+ON CONFLICT (execution_id, work) DO UPDATE
+SET count = c.count + 1, waiting = c.waiting + 1, at = excluded.at, owner = excluded.owner
 
 -- name: excuse_crash
 -- $3: whether the crash itself is withdrawn, since its server is alive; $4: whether the work was waiting when its server died.
@@ -1182,7 +1146,7 @@ UPDATE arclog.crashes SET paused_at = 0 WHERE execution_id = $1 AND work = $2 AN
 DELETE FROM arclog.crashes WHERE execution_id = $1 AND work = $2 AND count = 0 AND paused_at = 0
 
 -- name: forget_crash
-DELETE FROM arclog.crashes WHERE execution_id = $1 AND ($2::bigint = 0 OR work = $2::bigint) RETURNING work
+DELETE FROM arclog.crashes WHERE execution_id = $1 AND (work = $2::bigint OR ($2::bigint = 0 AND work & $3::bigint = 0))
 
 -- name: forget_crashes
 -- Crashes that are far apart are not in a row; a run that is paused stays known.

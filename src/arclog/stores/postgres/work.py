@@ -28,7 +28,9 @@ from arclog.stores.sql.work import Work as SqlWork
 # claim takes, it reads the waiting commands, lets `stores.claim_choice` choose, and takes them.
 #
 # If many lanes wait, they are stored in the order of their turns (migration 5), and only the first of them are read.
-# The claim with the turn of a crowded pool first updates its lanes by the notes that others have left.
+# The claim with the turn of a crowded pool first updates its lanes by the notes that others have left. Where neither
+# limits nor resources are set, a claim from one such pool is one statement again: a function in the database (migration
+# 14) that follows the rules of `stores.claim_choice`.
 
 log = logging.getLogger("arclog.store")
 
@@ -83,8 +85,6 @@ class Facts(NamedTuple):
     shared: bool
     #: the crowded ones among the turn's pools, if requested
     crowded: set[str]
-    #: whether limits or resources exist that were not read
-    bounded: bool = False
 
 
 class Claims:
@@ -98,11 +98,11 @@ class Claims:
         self._lock = asyncio.Lock()
         #: the facts of the last claim from each set of crowded pools
         self._known: dict[tuple[str, ...], Turn] = {}
-        #: number of claims that read the lanes of crowded pools
-        self._windows = 0
+        self._count = 0
 
     async def claim(self, asked: ClaimRequest) -> Rows:
         """Return rows of commands, in the order in which they were chosen."""
+        self._count += 1
         narrowed = asked.execution_id or asked.tenant or asked.within
         if not narrowed and asked.pools in self._known:
             async with self._lock:
@@ -149,6 +149,9 @@ class Claims:
             taking = False
             try:
                 async with self._pool.alone() as pipeline:
+                    if turn.built and not (turn.limited or turn.wide) and len(asked.pools) == 1:
+                        taking = True
+                        return await self._from_crowd(pipeline, asked)
                     facts = await self._facts(pipeline, asked, turn)
                     if turn.built and not _holds(turn, facts):
                         del self._known[asked.pools]
@@ -156,14 +159,16 @@ class Claims:
                         return None
                     calls, commands = self._chosen(asked, facts, turn)
                     taking = True
-                    rows = await pipeline.request([*calls, *self._tidying(facts, asked.limit), (_COMMIT, ())])
+                    # What is taken from a crowded pool leaves a note, and a pool with notes stays crowded.
+                    tidying = self._tidying(facts, asked.limit)
+                    rows = await pipeline.request([*tidying, *calls, (_COMMIT, ())])
                 if crowds := _crowds(facts.rows):
                     await self._crowd(crowds)
                 if facts.window and set(turn.crowded) == set(asked.pools) and len(self._known) < _KNOWN:
                     self._known[asked.pools] = turn._replace(pools=asked.pools, crowded=asked.pools, built=True)
                 places = {(command.execution_id, command.command_id): n for n, command in enumerate(commands)}
                 # A claim that needs no turn may have taken a command meanwhile.
-                return sorted(rows[0], key=lambda row: places[row[0], row[1]]) if commands else []
+                return sorted(rows[len(tidying)], key=lambda row: places[row[0], row[1]]) if commands else []
             except Exception as error:
                 if not is_away(error) or taking:
                     raise translated(error, self._place) from error
@@ -174,8 +179,6 @@ class Claims:
     async def _facts(self, pipeline: Pipeline, asked: ClaimRequest, turn: Turn) -> Facts:
         """Take the turn and read the waiting commands."""
         crowded = texts(turn.crowded)
-        if turn.built and not (turn.limited or turn.wide):
-            return await self._plain_facts(pipeline, asked, turn)
         lanes = (asked.limit, texts(turn.pools), _blobs(asked.kinds), asked.tenant)
         calls: dict[str, tuple[Any, ...]] = {
             "lock_turn": (texts([*turn.pools, ""] if turn.wide else turn.pools),),
@@ -210,20 +213,6 @@ class Claims:
         rows, window = answers.get("lanes", answers.get("lanes_in", [])), answers.get("window", [])
         tenants = {row[1] for row in (*rows, *window)} | {tenant for (tenant,) in answers.get("two_lanes", ())}
         return Facts(rows, window, room, len(tenants) > 1, {pool for (pool,) in answers.get("are_crowded", ())})
-
-    async def _plain_facts(self, pipeline: Pipeline, asked: ClaimRequest, turn: Turn) -> Facts:
-        """Do the same for crowded pools without limits and resources, in fewer statements."""
-        crowded = texts(turn.crowded)
-        calls: dict[str, tuple[Any, ...]] = {
-            "lock_turn": (texts(turn.pools),),
-            "about_turn": (crowded,),
-            "read_notes": (crowded, _NOTES),
-            "window": self._window(asked, turn, Room(0)),
-        }
-        answers = await self._request(pipeline, asked, calls, begin=True)
-        [(now, bounded, built)] = answers["about_turn"]
-        window = answers["window"]
-        return Facts([], window, Room(now), len({row[1] for row in window}) > 1, set(built), bounded)
 
     def _window(self, asked: ClaimRequest, turn: Turn, room: Room) -> tuple[Any, ...]:
         pools = turn.crowded
@@ -291,6 +280,16 @@ class Claims:
 
     # -- crowded pools ------------------------------------------------------------------------------------------------
 
+    async def _from_crowd(self, pipeline: Pipeline, asked: ClaimRequest) -> Rows | None:
+        """Claim from a pool that was crowded at the last claim. Return None if that is not enough to know about it."""
+        few = FEW if self._looks_for_few else -1
+        values = (*asked.pools, _blobs(asked.kinds), asked.worker_id, asked.lease_until, asked.limit, few, _STALE)
+        [rows] = await pipeline.request([(self._sql["claim_in_turn"], values)])
+        if rows and rows[0][0] is None:
+            del self._known[asked.pools]
+            return None
+        return rows
+
     def _tidying(self, facts: Facts, limit: int) -> list[Call]:
         """Merge outdated values of service, and reset pools that are no longer crowded."""
         stale: dict[tuple[str, tuple[bytes, ...], str, int], set[int]] = {}
@@ -305,11 +304,15 @@ class Claims:
             if len(values) > _STALE
         ]
         # A claim that saw more lanes than it may take did not read all of them, so that only some of these look.
-        self._windows += 1
-        most = FEW if self._windows % _UNCROWDED == 0 else min(FEW, limit)
+        most = FEW if self._looks_for_few else min(FEW, limit)
         if few := [pool for pool, some in lanes.items() if len(some) <= most]:
             calls.append((self._sql["uncrowd"], (texts(few), FEW)))
         return calls
+
+    @property
+    def _looks_for_few(self) -> bool:
+        """Whether this claim looks if a crowded pool has only few lanes left."""
+        return self._count % _UNCROWDED == 0
 
     async def _crowd(self, pools: Sequence[str]) -> None:
         """Mark pools as crowded: from now on every change of their commands leaves a note. Waits briefly for changes in
@@ -333,9 +336,8 @@ def _holds(turn: Turn, facts: Facts) -> bool:
     """Return whether the turn still covers everything that the claim needs."""
     limits = facts.room.limits
     wide = bool(facts.room.resources) or any(pool == "" for pool, _ in limits)
-    return not facts.bounded and (
-        facts.crowded == set(turn.pools) and bool(facts.window) and turn.wide >= wide and turn.limited >= bool(limits)
-    )
+    covers = turn.wide >= wide and turn.limited >= bool(limits)
+    return covers and facts.crowded == set(turn.pools) and bool(facts.window)
 
 
 def _crowds(rows: Rows) -> list[str]:

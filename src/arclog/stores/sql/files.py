@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.stores.records import COLUMNS
 
 _MARK = "-- name: "

@@ -145,7 +145,8 @@ def _change_work(tx: Tx, request: Append, derived: Derived) -> None:
 #
 # SQLite releases the interpreter lock during a statement. So the writer's thread spends almost all of a group inside a
 # few long statements, while the event loop decides the next group. With one statement per row, both would wait for each
-# other after every one. The rows of a statement are one parameter, a JSON array.
+# other after every one. The rows of a statement are one parameter, a JSON array; the bodies of log rows are another, a
+# blob, since in JSON they would have to be written as hexadecimal digits.
 
 Item = tuple[Append, Derived]
 
@@ -215,9 +216,14 @@ def _write(tx: Tx, items: Sequence[Item]) -> None:
     log, marks, opened, results = [], [], [], []
     closed, cleared, issued, timers = [], [], [], []
     ended: list[int] = []
+    bodies: list[bytes] = []
+    place = 1
     for request, derived in items:
         own = request.execution_id
-        log += [(own, row.seq0, row.seq1, row.base, row.types, row.body.hex()) for row in derived.rows]
+        for row in derived.rows:
+            log.append((own, row.seq0, row.seq1, row.base, row.types, place, len(row.body)))
+            bodies.append(row.body)
+            place += len(row.body)
         marks += [(event_type, own, seq) for event_type, seq in derived.marks]
         for change in derived.steps:
             end = change.closed or None
@@ -233,7 +239,7 @@ def _write(tx: Tx, items: Sequence[Item]) -> None:
         cleared += [(own, timer_id) for timer_id in request.clear_timers]
         issued += [command_columns(own, command) for command in request.issue]
         timers += [(own, timer.timer_id, timer.due, payload.hex()) for timer, payload in derived.timers]
-    _change(tx, "group.add_rows", log, tx.at)
+    _change(tx, "group.add_rows", log, tx.at, b"".join(bodies))
     _change(tx, "group.add_marks", marks, tx.at)
     _change(tx, "group.open_steps", opened)
     ending = [row for row in results if row[3] is not None]

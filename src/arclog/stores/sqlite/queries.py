@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.stores.sql import files
 
 _HERE = Path(__file__).parent

@@ -77,8 +77,10 @@ WHERE execution_id = value ->> 0 AND head = value ->> 1 AND over = 0
 RETURNING execution_id
 
 -- name: group.add_rows
+-- ?3 holds the bodies one after the other; a row has the place and the length of its own.
 INSERT INTO log (execution_id, seq0, seq1, base, ts, types, body)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, ?2, value ->> 4, unhex(value ->> 5) FROM {each}(?1)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, ?2, value ->> 4, substr(?3, value ->> 5, value ->> 6)
+FROM {each}(?1)
 
 -- name: group.add_marks
 INSERT INTO mark (event_type, ts, execution_id, seq)

@@ -225,7 +225,7 @@ async def test_a_primary_that_becomes_a_standby_is_left_for_the_one_that_takes_w
     await store.append(creation(1))
     own.rows(f"ALTER DATABASE {own.dbname} SET default_transaction_read_only = on")
     own.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'arclog %'")
-    with pytest.raises(StoreUnavailable, match="takes no writes"):
+    with pytest.raises(StoreUnavailable, match="does not accept writes"):
         await store.append(change(1, 1))
     replace(own, dbname="postgres").rows(f"ALTER DATABASE {own.dbname} RESET default_transaction_read_only")
     assert (await store.append(change(1, 1))).last_seq == 2

@@ -56,7 +56,7 @@ async def test_a_server_that_may_damage_data_is_refused(postgres, monkeypatch):
 
 async def test_a_database_that_takes_no_writes_is_refused(postgres):
     postgres.rows(f"ALTER DATABASE {postgres.dbname} SET default_transaction_read_only = on")
-    assert "takes no writes" in await refused(postgres.dsn)
+    assert "does not accept writes" in await refused(postgres.dsn)
 
 
 async def test_mistakes_in_the_address_are_named(postgres):

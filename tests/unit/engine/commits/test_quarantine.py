@@ -11,13 +11,23 @@ from msgspec.structs import replace
 
 from arclog.core.boundary.inputs import Signal, TimerFired
 from arclog.engine.commits.quarantine import REPEATED, work_of
-from arclog.model.errors import StoreUnavailable
+from arclog.model.errors import Poisoned, StoreUnavailable
 from arclog.ports.storage.marks import ATTEMPT, Crash
 from arclog.ports.storage.store import Append, Appended
 from arclog.testing.harness import Life, World
 from arclog.testing.virtual import run_virtually
 
 WAITING = "metadata: {name: waiting}\nworkflow: [{step: start, spec: {policy: {lifecycle: {timeout_s: 600}}}, tool: {kind: noop}}]"
+
+TWO_STEPS = """
+metadata: {name: waiting}
+workflow:
+- {step: start, tool: {kind: noop}, next: {arcs: [{step: last}]}}
+- {step: last, tool: {kind: noop}}
+"""
+
+#: A server that records work and dies.
+LOST = "lost"
 
 
 class Book:
@@ -28,7 +38,7 @@ class Book:
         #: how many of the crashes of some work happened while it was waiting
         self.waiting: Counter[tuple[int, int]] = Counter()
         #: processes that are registered, and those of which nothing is known, by run
-        self.owners: set[str] = {"lost"}
+        self.owners: set[str] = {LOST}
         self.suspects: dict[int, set[str]] = {}
 
     async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
@@ -36,6 +46,24 @@ class Book:
             row = self.rows.setdefault(key, Crash(*key, 0))
             row.count, row.presumed = row.count + 1 - row.presumed, 0
         return [replace(row) for row in self.rows.values()]
+
+    async def begin_attempt(self, execution_id: int, attempt: int, owner: str, at: int) -> list[Crash]:
+        row = self.rows.setdefault((execution_id, attempt), Crash(execution_id, attempt, 0, owner=owner))
+        row.count += row.owner == owner
+        return [replace(row) for row in self.rows.values()]
+
+    async def renew_attempts(self, attempts: Sequence[tuple[int, int]], owner: str, at: int, since: int) -> list[Crash]:
+        for execution_id, attempt in attempts:
+            await self.begin_attempt(execution_id, attempt, owner, at)
+            self._withdraw(execution_id, attempt & ~ATTEMPT, 1)
+        return [replace(row) for row in self.rows.values()]
+
+    async def end_attempt(self, execution_id: int, attempt: int, owner: str, *, withdraw: bool) -> None:
+        row = self.rows.get((execution_id, attempt))
+        if row is not None and row.owner == owner:
+            del self.rows[execution_id, attempt]
+        if withdraw:
+            self._withdraw(execution_id, attempt & ~ATTEMPT, 1)
 
     @property
     def runs(self) -> dict[tuple[int, int], Crash]:
@@ -52,21 +80,20 @@ class Book:
         if not crash.count:
             crash.presumed = least - 1
             self.suspects[execution_id] = set(self.owners)
-        crash.count = max(crash.count + 1, least)
+        crash.count, crash.owner = max(crash.count + 1, least), row.owner
 
     async def excuse_attempt(self, execution_id: int, attempt: int, at: int) -> None:
         work = attempt & ~ATTEMPT
         self._withdraw(execution_id, work, 0)
-        if self.rows.pop((execution_id, attempt), None) is not None:
-            self.rows.setdefault((execution_id, work), Crash(execution_id, work, 0)).count += 1
+        if (row := self.rows.pop((execution_id, attempt), None)) is not None:
+            crash = self.rows.setdefault((execution_id, work), Crash(execution_id, work, 0))
+            crash.count, crash.owner = crash.count + 1, row.owner
         self.waiting[execution_id, work] += 1
 
-    async def excuse_crash(self, execution_id: int, work: int) -> None:
-        self._withdraw(execution_id, work, 1)
-
-    async def vouch(self, owner: str) -> None:
+    async def vouch(self, owners: Sequence[str], died_of: Sequence[tuple[int, int]], at: int) -> None:
+        await self.add_crashes(died_of, at, 0)
         for run, suspects in self.suspects.items():
-            suspects.discard(owner)
+            suspects.difference_update(owners)
             for key in [key for key in self.rows if key[0] == run and not suspects]:
                 self._withdraw(*key, 0)
 
@@ -90,11 +117,10 @@ class Book:
             if not row.count:
                 del self.rows[crash.execution_id, crash.work]
 
-    async def forget_crash(self, execution_id: int, work: int = 0) -> bool:
-        known = [key for key in self.rows if key[0] == execution_id and work in (0, key[1])]
-        for key in known:
-            del self.rows[key]
-        return bool(known)
+    async def forget_crash(self, execution_id: int, work: int = 0) -> None:
+        for key in list(self.rows):
+            if key[0] == execution_id and (key[1] == work or not (work or key[1] & ATTEMPT)):
+                del self.rows[key]
 
 
 class Slots:
@@ -127,6 +153,7 @@ class Slots:
 
 async def serving(world: World, book: Book, marks: Slots | None = None, owner: str = "") -> Life:
     life = world.begin_life()
+    owner = owner or f"server-{len(book.owners)}"
     book.owners.add(owner)
     await life.engine.keep_marks(marks or Slots(), book, owner)
     return life
@@ -184,7 +211,7 @@ def test_what_two_servers_died_of_is_not_tried_by_a_third() -> None:
             run = await world.start()
             given = TimerFired("t")
             # A server that had taken over from one that was gone died while it was at this.
-            await book.add_crashes([(run, work_of(given) | ATTEMPT)], 1, 0)
+            await book.begin_attempt(run, work_of(given) | ATTEMPT, LOST, 1)
             assert not life.engine.is_held(run)
             await life.engine.take_care()
             answer = await life.engine.put(run, given)
@@ -210,14 +237,14 @@ def test_a_request_that_is_repeated_waits_for_a_server_that_is_alive() -> None:
             run = await world.start()
             given = Signal("PAUSE", "p1", "", "me")
             begun = (run, work_of(given) | ATTEMPT)
-            await book.add_crashes([begun], 1, 0)
+            await book.begin_attempt(*begun, LOST, 1)
             REPEATED.set(True)
             repeated = asyncio.ensure_future(life.engine.put(run, given))
             for _ in range(20):
                 await asyncio.sleep(1.0)
-                await book.add_crashes([begun], 1, 0)  # the other server renews its record
+                await book.begin_attempt(*begun, LOST, 1)  # the other server renews its record
             assert not repeated.done()
-            await book.forget_crash(*begun)
+            await book.end_attempt(*begun, LOST, withdraw=True)
             assert (await repeated).refused is None
             assert not life.engine.is_held(run)
             await life.engine.close()
@@ -303,9 +330,9 @@ def test_servers_without_a_duty_take_care_too() -> None:
 class SlowBook(Book):
     """A book in a database: others have their turn while it is asked."""
 
-    async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
+    async def renew_attempts(self, attempts: Sequence[tuple[int, int]], owner: str, at: int, since: int) -> list[Crash]:
         await asyncio.sleep(0)
-        return await super().add_crashes(work, at, since)
+        return await super().renew_attempts(attempts, owner, at, since)
 
 
 def test_what_a_server_that_is_gone_had_begun_is_counted_once() -> None:
@@ -314,7 +341,7 @@ def test_what_a_server_that_is_gone_had_begun_is_counted_once() -> None:
             book = SlowBook()
             life = await serving(world, book)
             run = await world.start()
-            await book.add_crashes([(run, work_of(TimerFired("t")) | ATTEMPT)], 1, 0)
+            await book.begin_attempt(run, work_of(TimerFired("t")) | ATTEMPT, LOST, 1)
             await asyncio.gather(*(life.engine.take_care() for _ in range(3)))
             await asyncio.gather(seconds_pass(life, 8), *(life.engine.put(run, TimerFired("t")) for _ in range(3)))
             assert [crash.count for crash in book.runs.values()] == [2]
@@ -327,10 +354,10 @@ class FailingBook(Book):
 
     is_away = True
 
-    async def forget_crash(self, execution_id: int, work: int = 0) -> bool:
+    async def end_attempt(self, execution_id: int, attempt: int, owner: str, *, withdraw: bool) -> None:
         if self.is_away:
             raise StoreUnavailable("away")
-        return await super().forget_crash(execution_id, work)
+        await super().end_attempt(execution_id, attempt, owner, withdraw=withdraw)
 
 
 def test_a_record_that_could_not_be_deleted_is_deleted_later() -> None:
@@ -359,7 +386,7 @@ def test_one_of_several_servers_pauses_a_run_and_the_others_do_not_take_that_for
             run = await world.start()
             second = await serving(world, book)
             given = TimerFired("t")
-            await book.add_crashes([(run, work_of(given) | ATTEMPT)], 1, 0)
+            await book.begin_attempt(run, work_of(given) | ATTEMPT, LOST, 1)
             lives = (first, second)
             await asyncio.gather(*(seconds_pass(life, 8) for life in lives))
             for life in lives * 2:
@@ -390,9 +417,9 @@ def test_a_server_that_was_killed_while_its_recorded_work_waited_is_back_before_
             book = Book()
             first = await serving(world, book)
             run = await world.start()
-            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await book.begin_attempt(run, BEGUN, LOST, 1)
             await seconds_pass(first, 2)
-            back = await serving(world, book, Slots([(run, BEGUN)]))
+            back = await serving(world, book, Slots(dead=LOST))
             await seconds_pass(first, 20)
             for life in (first, back):
                 answer = await life.engine.put(run, TIMER)
@@ -411,13 +438,13 @@ def test_a_run_in_quarantine_is_resumed_when_the_server_is_back_and_was_not_work
             book = SlowBook()
             first = await serving(world, book)
             run = await world.start()
-            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await book.begin_attempt(run, BEGUN, LOST, 1)
             await seconds_pass(first, 10)
             assert first.engine.is_held(run)
             state = await world.state()
             assert state.pause is not None
             assert "while it fired a timer, the first time without a record of its work" in state.pause.reason
-            back = await serving(world, book, Slots([(run, BEGUN)]))
+            back = await serving(world, book, Slots(dead=LOST))
             await asyncio.gather(seconds_pass(first, 5), seconds_pass(back, 5))
             assert await signals(world) == [("PAUSE", "arclog"), ("RESUME", "arclog")]
             assert (await world.state()).pause is None
@@ -436,8 +463,8 @@ def test_a_run_whose_code_was_running_is_in_quarantine_at_once_and_its_deaths_ar
             book = Book()
             await serving(world, book)
             run = await world.start()
-            await book.add_crashes([(run, BEGUN)], 1, 0)
-            back = await serving(world, book, Slots([(run, BEGUN), (run, work_of(TIMER))]))
+            await book.begin_attempt(run, BEGUN, LOST, 1)
+            back = await serving(world, book, Slots([(run, work_of(TIMER))], LOST))
             assert back.engine.is_held(run)
             await seconds_pass(back, 20)
             assert [crash.count for crash in book.runs.values()] == [2]
@@ -453,8 +480,8 @@ def test_a_second_recorded_death_at_the_same_work_is_not_excused() -> None:
             first = await serving(world, book)
             run = await world.start()
             for died in range(2):
-                await book.add_crashes([(run, BEGUN)], 1, 0)
-                back = await serving(world, book, Slots([(run, BEGUN)]))
+                await book.begin_attempt(run, BEGUN, LOST, 1)
+                back = await serving(world, book, Slots(dead=LOST))
                 assert back.engine.is_held(run) == (died == 1)
             await seconds_pass(first, 20)
             answer = await first.engine.put(run, TIMER)
@@ -473,7 +500,7 @@ def test_what_killed_a_server_before_is_recorded_whenever_it_is_tried_again() ->
             run = await world.start()
             timer = TimerFired(await due_timer(world))
             await asyncio.sleep(601)
-            await serving(world, book, Slots([(run, work_of(timer))]))
+            await serving(world, book, Slots([(run, work_of(timer))], "dead"))
             await seconds_pass(first, 2)
             recorded = watched(first, book)
             await first.engine.put(run, timer)
@@ -524,11 +551,11 @@ def test_a_server_that_could_not_look_gives_the_others_time_to_renew_their_recor
             book = Book()
             life = await serving(world, book)
             run = await world.start()
-            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await book.begin_attempt(run, BEGUN, LOST, 1)
             await seconds_pass(life, 2)
             await asyncio.sleep(60)  # the store is away, for this server and for the one at work
             await seconds_pass(life, 1)
-            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await book.begin_attempt(run, BEGUN, LOST, 1)
             await seconds_pass(life, 3)
             assert not life.engine.is_held(run)
             await seconds_pass(life, 8)
@@ -544,9 +571,9 @@ def test_a_run_that_somebody_had_paused_stays_paused() -> None:
             life = await serving(world, book)
             run = await world.start()
             await life.engine.put(run, Signal("PAUSE", "p", "", "me"))
-            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await book.begin_attempt(run, BEGUN, LOST, 1)
             await seconds_pass(life, 10)
-            await serving(world, book, Slots([(run, BEGUN)]))
+            await serving(world, book, Slots(dead=LOST))
             await seconds_pass(life, 5)
             assert await signals(world) == [("PAUSE", "me"), ("PAUSE", "arclog")]
             assert (await world.state()).pause is not None
@@ -555,7 +582,7 @@ def test_a_run_that_somebody_had_paused_stays_paused() -> None:
     run_virtually(story())
 
 
-def test_the_mark_of_recorded_work_stands_while_its_code_runs_and_its_record_while_it_waits() -> None:
+def test_the_mark_of_recorded_work_stands_while_its_code_runs_and_not_while_it_waits() -> None:
     async def story() -> None:
         async with World(WAITING) as world:
             book, marks = Book(), Slots()
@@ -575,8 +602,8 @@ def test_the_mark_of_recorded_work_stands_while_its_code_runs_and_its_record_whi
             REPEATED.set(True)
             given = Signal("PAUSE", "p1", "", "me")
             await life.engine.put(run, given)
-            running, waiting = (run, work_of(given)), (run, work_of(given) | ATTEMPT)
-            assert seen == [("runs", {running, waiting}), ("waits", {waiting}), ("runs", {running, waiting})]
+            running = {(run, work_of(given))}
+            assert seen == [("runs", running), ("waits", set()), ("runs", running)]
             await life.engine.close()
             assert marks.slots == {}
 
@@ -604,11 +631,11 @@ def test_recorded_work_that_is_cancelled_or_fails_leaves_no_mark() -> None:
             async with quarantine.attempt(run, 3):
                 with pytest.raises(StoreUnavailable):
                     await quarantine.stepwise(run, 2, nested())
-                assert set(marks.slots.values()) == {(run, 3 | ATTEMPT)}
+                assert marks.slots == {}
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(1):
                         await quarantine.stepwise(run, 2, asyncio.sleep(10))
-                assert set(marks.slots.values()) == {(run, 3 | ATTEMPT)}
+                assert marks.slots == {}
 
     run_virtually(story())
 
@@ -644,11 +671,11 @@ def test_what_was_presumed_is_withdrawn_once_every_process_is_alive_or_has_left_
             book.owners = {"first", "second"}
             third = await serving(world, book, owner="third")
             run = await world.start()
-            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await book.begin_attempt(run, BEGUN, "second", 1)
             await seconds_pass(third, 10)
             assert book.suspects == {run: {"first", "second"}}, "the server that looks is alive"
             # The second one was killed while code of the run was running.
-            await serving(world, book, Slots([(run, BEGUN), (run, work_of(TIMER))], "second"))
+            await serving(world, book, Slots([(run, work_of(TIMER))], "second"))
             await seconds_pass(third, 3)
             assert third.engine.is_held(run)
             await serving(world, book, Slots([(run + 1, work_of(TIMER))], "first"))
@@ -668,10 +695,10 @@ def test_the_marks_of_the_first_server_keep_the_run_in_quarantine(work: int) -> 
             book.owners = {"first", "second"}
             third = await serving(world, book, owner="third")
             run = await world.start()
-            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await book.begin_attempt(run, BEGUN, "second", 1)
             await seconds_pass(third, 10)
             await serving(world, book, Slots([(run, work)], "first"))
-            await serving(world, book, Slots([(run, BEGUN)], "second"))
+            await serving(world, book, Slots(dead="second"))
             await seconds_pass(third, 20)
             assert third.engine.is_held(run)
             assert await signals(world) == [("PAUSE", "arclog")]
@@ -686,13 +713,13 @@ def test_a_server_that_is_killed_while_it_resumes_a_run_does_not_keep_it_in_quar
             book = Book()
             life = await serving(world, book)
             run = await world.start()
-            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await book.begin_attempt(run, BEGUN, LOST, 1)
             await seconds_pass(life, 10)
-            await serving(world, book, Slots([(run, BEGUN)]))
-            await book.add_crashes([(run, 1 | ATTEMPT)], 1, 0)  # it reads the log, and is killed
+            await serving(world, book, Slots(dead=LOST))
+            await book.begin_attempt(run, 1 | ATTEMPT, LOST, 1)  # it reads the log, and is killed
             await seconds_pass(life, 10)
             assert life.engine.is_held(run)
-            await serving(world, book, Slots([(run, 1 | ATTEMPT)]))
+            await serving(world, book, Slots(dead=LOST))
             await seconds_pass(life, 5)
             assert not life.engine.is_held(run)
             assert (await world.state()).pause is None
@@ -706,8 +733,8 @@ def test_work_that_follows_on_recorded_work_counts_when_its_server_dies() -> Non
             book = Book()
             await serving(world, book)
             run = await world.start()
-            # The record is deleted already, its mark is not, and the server dies of the work after it.
-            await serving(world, book, Slots([(run, BEGUN), (run, 5)]))
+            # The record is deleted already, and the server dies of the work after it.
+            await serving(world, book, Slots([(run, 5)], LOST))
             assert {key: crash.count for key, crash in book.runs.items()} == {(run, 5): 1}
 
     run_virtually(story())
@@ -718,11 +745,11 @@ class RacingBook(Book):
 
     is_first = True
 
-    async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
-        if self.is_first and work and work[0][0] and work[0][1] & ATTEMPT:
+    async def begin_attempt(self, execution_id: int, attempt: int, owner: str, at: int) -> list[Crash]:
+        if self.is_first:
             self.is_first = False
-            await super().add_crashes(work, at, since)
-        return await super().add_crashes(work, at, since)
+            await super().begin_attempt(execution_id, attempt, LOST, at)
+        return await super().begin_attempt(execution_id, attempt, owner, at)
 
 
 def test_work_that_another_server_records_at_the_same_moment_waits_for_it() -> None:
@@ -753,7 +780,7 @@ def test_a_run_in_quarantine_takes_a_repeated_signal(signal: str) -> None:
             book = SlowBook()
             life = await serving(world, book)
             run = await world.start()
-            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await book.begin_attempt(run, BEGUN, LOST, 1)
             await seconds_pass(life, 10)
             assert life.engine.is_held(run)
             REPEATED.set(True)
@@ -781,7 +808,122 @@ def test_work_on_a_run_that_comes_into_quarantine_meanwhile_is_refused() -> None
 class QuickBook(Book):
     """Another server counts a crash of the run just before this one records its work."""
 
-    async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
-        if work and work[0][0] and work[0][1] & ATTEMPT:
-            self.rows[work[0][0], 1] = Crash(work[0][0], 1, 2)
-        return await super().add_crashes(work, at, since)
+    async def begin_attempt(self, execution_id: int, attempt: int, owner: str, at: int) -> list[Crash]:
+        self.rows[execution_id, 1] = Crash(execution_id, 1, 2)
+        return await super().begin_attempt(execution_id, attempt, owner, at)
+
+
+def test_a_cancellation_that_two_servers_died_of_is_not_tried_by_a_third() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            life = await serving(world, book)
+            run = await world.start()
+            given = Signal("CANCEL", "c", "enough", "me")
+            await book.add_crashes([(run, work_of(given))] * 2, 1, 0)
+            await seconds_pass(life, 2)
+            answer = await life.engine.put(run, given)
+            assert answer.refused is not None
+            assert answer.refused.reason == "poison"
+            stop = Signal("EMERGENCY_STOP", "e", "enough", "me")
+            assert (await life.engine.put(run, stop)).refused is None, "it can be ended in another way"
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("works", [(1, 3), (3, 1)], ids=["reading first", "reading last"])
+def test_a_log_that_two_servers_died_of_is_not_read_whatever_else_killed_servers(works: tuple[int, int]) -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            life = await serving(world, book)
+            run = await world.start()
+            for work in works:
+                await book.add_crashes([(run, work)] * 2, 1, 0)
+            await seconds_pass(life, 2)
+            life.engine.live.drop(run)
+            with pytest.raises(Poisoned):
+                await life.engine.live.folded(run)
+
+    run_virtually(story())
+
+
+def test_what_a_server_writes_that_has_not_heard_of_the_quarantine_does_not_end_it() -> None:
+    async def story() -> None:
+        async with World(TWO_STEPS) as world:
+            book = Book()
+            first = await serving(world, book)
+            run = await world.start()
+            unaware = await serving(world, book)
+            await book.add_crashes([(run, work_of(TIMER))] * 2, 1, 0)
+            await seconds_pass(first, 2)
+            assert first.engine.is_held(run)
+            head = (await world.state()).head
+            assert (
+                await unaware.engine.put(run, Signal("SKIP_STEP", "k", "enough", "me", step="start"))
+            ).refused is None
+            assert (await world.state()).head > head
+            answer = await first.engine.put(run, TIMER)
+            assert answer.refused is not None
+            assert answer.refused.reason == "poison"
+
+    run_virtually(story())
+
+
+def test_the_crashes_of_a_run_that_was_cancelled_in_quarantine_are_forgotten() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            life = await serving(world, book)
+            run = await world.start()
+            await book.add_crashes([(run, work_of(TIMER))] * 2, 1, 0)
+            await seconds_pass(life, 2)
+            assert (await life.engine.put(run, Signal("CANCEL", "c", "enough", "me"))).refused is None
+            await seconds_pass(life, 120)
+            assert book.runs == {}
+
+    run_virtually(story())
+
+
+def test_a_server_that_cannot_record_its_work_leaves_the_record_of_another_one_alone() -> None:
+    """The request is cancelled, or the store is away, while both record the same work."""
+
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = InterruptedBook()
+            life = await serving(world, book)
+            run = await world.start()
+            REPEATED.set(True)
+            with pytest.raises(StoreUnavailable):
+                await life.engine.put(run, Signal("PAUSE", "p1", "", "me"))
+            REPEATED.set(False)
+            await asyncio.sleep(0)
+            assert len(book.runs) == 1
+
+    run_virtually(story())
+
+
+def test_a_process_whose_store_goes_away_while_it_starts_counts_each_death_once() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book, marks = Book(), Slots([(1, 3)], "dead")
+            away = world.begin_life().engine
+
+            async def fail(*_: object) -> None:
+                raise StoreUnavailable("away")
+
+            away.store.lease_node = fail  # type: ignore[method-assign, assignment]  # it fails
+            with pytest.raises(StoreUnavailable):
+                await away.keep_marks(marks, book, "again")
+            await serving(world, book, marks)
+            assert [crash.count for crash in book.runs.values()] == [1]
+
+    run_virtually(story())
+
+
+class InterruptedBook(Book):
+    """Another server records the same work; the database is away when this one does."""
+
+    async def begin_attempt(self, execution_id: int, attempt: int, owner: str, at: int) -> list[Crash]:
+        await super().begin_attempt(execution_id, attempt, LOST, at)
+        raise StoreUnavailable("away")

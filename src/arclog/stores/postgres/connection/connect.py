@@ -125,7 +125,7 @@ async def check(connection: AsyncConnection[Any], address: Address) -> int:
         )
     if standby or read_only == "on":
         raise StoreUnavailable(
-            f"{place} takes no writes ({'it is a standby' if standby else 'default_transaction_read_only is on'}); "
+            f"{place} does not accept writes ({'it is a standby' if standby else 'default_transaction_read_only is on'}); "
             "name the primary in ARCLOG_STORE_URL"
         )
     if encoding != "UTF8":
@@ -154,7 +154,7 @@ async def check(connection: AsyncConnection[Any], address: Address) -> int:
 # waiting transactions.
 
 #: number of the newest migration
-SCHEMA = 13
+SCHEMA = 15
 #: class of the advisory lock for migrations
 _LOCK_CLASS = 1634886666
 #: how long a migration waits for tables in use

@@ -80,14 +80,14 @@ class OperationRules(Rules):
         store = world.store
         for name in ("a", "b", "c"):
             await store.add_schedule(schedule(name))
-        known = {schedule.name: schedule for schedule in await store.schedules("acme")}
-        known["b"] = replace(known["b"], revision=7)
+        by_name = {schedule.name: schedule for schedule in await store.schedules("acme")}
+        by_name["b"] = replace(by_name["b"], revision=7)
         answers = await asyncio.gather(
-            store.change_schedule(replace(known["a"], note="first")),
-            store.change_schedule(replace(known["b"], note="old")),
-            store.change_schedule(replace(known["c"], note="only"), "me", 900),
-            store.change_schedule(replace(known["a"], note="second")),
-            store.change_schedule(replace(known["a"], name="none")),
+            store.change_schedule(replace(by_name["a"], note="first")),
+            store.change_schedule(replace(by_name["b"], note="old")),
+            store.change_schedule(replace(by_name["c"], note="only"), "me", 900),
+            store.change_schedule(replace(by_name["a"], note="second")),
+            store.change_schedule(replace(by_name["a"], name="none")),
             return_exceptions=True,
         )
         refused = [isinstance(answer, Conflict) for answer in answers]
@@ -102,16 +102,21 @@ class OperationRules(Rules):
         store = world.store
         for name in ("c", "a", "b"):
             await store.add_schedule(schedule(name))
-        known = {schedule.name: schedule for schedule in await store.schedules("acme")}
-        old = replace(known["a"], revision=7)
-        changes = [replace(known["c"], note="ü"), old, replace(known["b"], note="2"), replace(known["b"], name="none")]
+        by_name = {schedule.name: schedule for schedule in await store.schedules("acme")}
+        old = replace(by_name["a"], revision=7)
+        changes = [
+            replace(by_name["c"], note="ü"),
+            old,
+            replace(by_name["b"], note="2"),
+            replace(by_name["b"], name="none"),
+        ]
         answers = await store.change_schedules(changes, "me", 900)
         assert [isinstance(answer, Conflict) for answer in answers] == [False, True, False, True]
         now = {schedule.name: schedule for schedule in await store.schedules("acme")}
         assert (now["c"], now["b"]) == (answers[0], answers[2])
         assert [schedule.revision for schedule in (now["c"], now["a"])] == [
-            known["c"].revision + 1,
-            known["a"].revision,
+            by_name["c"].revision + 1,
+            by_name["a"].revision,
         ]
         assert await store.change_schedules([]) == []
 
@@ -119,8 +124,8 @@ class OperationRules(Rules):
         store = world.store
         for n in range(20):
             await store.add_schedule(schedule(f'"{n:02}"', None if n % 3 else 1 << 53))
-        known = {row.name: row for row in await store.schedules("acme")}
-        changes = [replace(row, note=f"ü {row.name} \\", queue=(n, 1 << 53)) for n, row in enumerate(known.values())]
+        by_name = {row.name: row for row in await store.schedules("acme")}
+        changes = [replace(row, note=f"ü {row.name} \\", queue=(n, 1 << 53)) for n, row in enumerate(by_name.values())]
         changes[5] = replace(changes[5], revision=7)
         changes[9] = replace(changes[9], name="none")
         answers = await store.change_schedules(changes, "me", 900)
@@ -129,8 +134,8 @@ class OperationRules(Rules):
         changed = [n for n in range(20) if n not in (5, 9)]
         assert [now[changes[n].name] for n in changed] == [answers[n] for n in changed]
         assert all(now[changes[n].name] == replace(changes[n], revision=changes[n].revision + 1) for n in changed)
-        assert now['"05"'] == known['"05"']
-        assert now['"09"'] == known['"09"']
+        assert now['"05"'] == by_name['"05"']
+        assert now['"09"'] == by_name['"09"']
         assert {row.name for row in await store.lease_schedules("other", 899, 900)} <= {'"05"', '"09"'}
 
     async def test_a_schedule_is_leased_when_it_is_due_and_to_one_alone(self, world: World) -> None:
@@ -207,7 +212,7 @@ class OperationRules(Rules):
         assert [delivery.url for delivery in leased] == ["http://a/1", "HTTP://A"]
         assert {receiver_of(url) for url in urls[:2]} == {"http://a"} == {receiver_of(urls[4])}
 
-    async def test_an_execution_is_told_once_nothing_is_pending(self, world: World) -> None:
+    async def test_an_execution_is_listed_once_nothing_is_pending(self, world: World) -> None:
         store, now = world.store, world.clock.now()
         execution_id = await world.create(event("playbook.finished"), now=DONE, deliveries=[HOOK, HOOK])
         first, second = await store.lease_deliveries(now, now + 50)
@@ -218,7 +223,7 @@ class OperationRules(Rules):
         await store.settle_deliveries(execution_id)
         assert await store.executions_to_settle() == []
 
-    async def test_what_was_given_up_is_told_newest_execution_first(self, world: World) -> None:
+    async def test_abandoned_deliveries_are_listed_newest_execution_first(self, world: World) -> None:
         store, now = world.store, world.clock.now()
         older = await world.create(event("playbook.finished"), now=DONE, deliveries=[HOOK, HOOK])
         newer = await world.create(event("playbook.finished"), now=DONE, deliveries=[HOOK])
@@ -266,7 +271,7 @@ class DutyRules(Rules):
         assert await store.lease_duty("timers", "a", 110, 110)
         assert await store.lease_duty("timers", "b", 110, 210)
 
-    async def test_of_many_who_ask_at_once_one_gets_the_duty(self, world: World) -> None:
+    async def test_one_of_many_concurrent_requests_gets_the_duty(self, world: World) -> None:
         asked = [world.store.lease_duty("timers", f"server-{n}", 100, 200) for n in range(20)]
         assert sum(await asyncio.gather(*asked)) == 1
 
@@ -289,7 +294,7 @@ class DutyRules(Rules):
         assert not await store.move_position("events", "a", 210, 7)
         assert await store.position("events") == 3
 
-    async def test_every_duty_is_told_with_its_last_owner(self, world: World) -> None:
+    async def test_every_duty_is_listed_with_its_last_owner(self, world: World) -> None:
         store = world.store
         assert list(await store.duties()) == []
         await store.lease_duty("timers", "a", 100, 200)
@@ -310,7 +315,7 @@ class DutyRules(Rules):
 
     async def test_idle_runs_are_those_that_nothing_will_move(self, world: World) -> None:
         clock = world.clock
-        left = await world.create(event("playbook.started"))
+        abandoned = await world.create(event("playbook.started"))
         await world.create(issue=[command(world.ids())])
         timed = await world.create()
         await world.add(timed, 1, event("step.scheduled", "s", 1), set_timers=[Timer(timed, "t", 9 * SECOND)])
@@ -325,20 +330,20 @@ class DutyRules(Rules):
         moved = await world.create()
         await world.add(moved, 1, event("step.scheduled", "s", 1))
 
-        async def idle(**given: int) -> tuple[list[int], int]:
-            page = await world.store.idle(since, **given)
+        async def idle(**bounds: int) -> tuple[list[int], int]:
+            page = await world.store.idle(since, **bounds)
             return [record.execution_id for record in page.records], page.last
 
-        assert await idle() == ([left, pending], 0)
-        assert await idle(after=left) == ([pending], 0)
+        assert await idle() == ([abandoned, pending], 0)
+        assert await idle(after=abandoned) == ([pending], 0)
         # The limit counts the live runs that are examined, not the idle ones that are returned.
-        assert await idle(limit=1) == ([left], left)
-        assert await idle(limit=2, after=left) == ([], timed)
+        assert await idle(limit=1) == ([abandoned], abandoned)
+        assert await idle(limit=2, after=abandoned) == ([], timed)
         assert await idle(limit=2, after=timed) == ([pending], pending)
         assert await idle(limit=2, after=pending) == ([], moved)
         assert await idle(limit=2, after=moved) == ([], 0)
 
-    async def test_the_store_tells_the_time(self, world: World) -> None:
+    async def test_the_store_returns_its_time(self, world: World) -> None:
         first = await world.store.time()
         assert first > 0
         assert await world.store.time() >= first

@@ -121,7 +121,7 @@ class GroupRules(Rules):
             assert (answer.first_seq, answer.last_seq) == (other.expected + 1, seen[0][0]), name
         assert await _counts(world) == [tuple(2 * number for number in hour) for hour in counted]
 
-    async def test_one_of_a_group_that_is_refused_changes_nothing_and_the_others_stand(self, world: World) -> None:
+    async def test_a_refused_append_of_a_group_changes_nothing_and_the_others_are_committed(self, world: World) -> None:
         runs = [await _begun(world) for _ in range(14)]
         over = await world.create(event("playbook.finished"), now=DONE)
         await world.create(new=world.new("key"))
@@ -130,11 +130,11 @@ class GroupRules(Rules):
         stale = world.change(runs[10][0], HEAD - 1, event("playbook.finished"), now=DONE, clear_timers=["t"])
         ended = world.change(over, 1, event("playbook.finished"), now=DONE)
         missing = world.change(world.ids(), 3, event("task.started"))
-        known = Append(runs[11][0], 0, (event("playbook.started"),), world.ids(2), RUNNING, world.new())
+        existing = Append(runs[11][0], 0, (event("playbook.started"),), world.ids(2), RUNNING, world.new())
         taken = Append(world.ids(), 0, (event("playbook.started"),), world.ids(2), RUNNING, world.new("key"))
         claimed = world.change(runs[12][0], HEAD, event("signal.received"), hold=[(runs[12][1], 7)])
         full = world.change(runs[13][0], HEAD, event("playbook.started"), slots=1)
-        refused = [stale, ended, missing, known, taken, claimed, full]
+        refused = [stale, ended, missing, existing, taken, claimed, full]
         answers = await world.store.append_all([*good[:5], *refused, *good[5:]])
         expected = [Conflict, TerminalExists, Conflict, Conflict, Conflict, Conflict, NoSlot]
         assert _kinds(answers) == [*[Appended] * 5, *expected, *[Appended] * 5]

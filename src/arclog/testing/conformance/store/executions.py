@@ -163,7 +163,7 @@ class ListRules(Rules):
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
-    async def test_the_next_command_of_each_lane_is_told(self, world: World) -> None:
+    async def test_the_next_command_of_each_lane_is_returned(self, world: World) -> None:
         store = world.store
         ids = [world.ids() for _ in range(7)]
         mine = world.new(scope=Scope("t1", "p", "e"))
@@ -323,7 +323,7 @@ class StoredRules(Rules):
             after = (page[-1].execution_id, page[-1].name, page[-1].sha256)
         assert seen == everything
 
-    async def test_who_keeps_some_content(self, world: World) -> None:
+    async def test_the_executions_that_refer_to_a_content(self, world: World) -> None:
         first, second = await world.create(), await world.create()
         foreign = await world.create(new=world.new(scope=Scope("other", "p", "e")))
         for execution_id in (first, second, foreign):
@@ -341,7 +341,7 @@ class StoredRules(Rules):
         assert await world.store.keepers("nobody", SHA["a"]) == []
         assert await world.store.keepers("acme", SHA["c"]) == []
 
-    async def test_what_is_removed_is_known_and_no_longer_kept(self, world: World) -> None:
+    async def test_a_removed_result_is_listed_without_its_content(self, world: World) -> None:
         execution_id = await world.create()
         await world.add(execution_id, 1, stored_event(execution_id, "x", "a"), stored_event(execution_id, "y", "a"))
         x, y = await world.store.results(execution_id)
@@ -390,7 +390,7 @@ async def forget(world: World, before: int) -> int:
 
 
 class RetentionRules(Rules):
-    async def test_what_ended_long_ago_is_forgotten_as_a_whole(self, world: World) -> None:
+    async def test_a_run_that_ended_long_ago_is_removed_completely(self, world: World) -> None:
         store = world.store
         old = [
             await world.create(event("playbook.started"), new=replace(world.new(f"k{n}"), run_id=f"r{n}"))

@@ -167,7 +167,7 @@ class LogRules(Rules):
         stored = await world.store.events(execution_id, after=1)
         assert [stored_event.event.attempt for stored_event in stored] == list(range(50))
 
-    async def test_what_is_built_on_a_failed_append_fails_too(self, world: World) -> None:
+    async def test_appends_after_a_failed_append_fail_as_well(self, world: World) -> None:
         execution_id = await world.create()
         appends = [
             world.change(execution_id, 1, event("playbook.started")),
@@ -265,7 +265,7 @@ class LogRules(Rules):
         await world.store.open()
         assert await world.head(execution_id) == 21
 
-    async def test_a_closed_store_says_so(self, world: World) -> None:
+    async def test_a_closed_store_raises(self, world: World) -> None:
         execution_id = await world.create()
         await world.store.close()
         calls: list[Any] = [
@@ -367,8 +367,8 @@ class IngestedRules(Rules):
         execution_id = await world.create()
         many = range(1, 3001)
         await world.add(execution_id, 1, *map(ingested_event, many), digests=dict.fromkeys(many, SAID["a"]))
-        known = await world.store.ingested(execution_id, [*many, 5000])
-        assert [(record.event_id, record.seq) for record in known] == [(number, number + 1) for number in many]
+        ingested = await world.store.ingested(execution_id, [*many, 5000])
+        assert [(record.event_id, record.seq) for record in ingested] == [(number, number + 1) for number in many]
 
     async def test_an_execution_is_found_by_its_run_id(self, world: World) -> None:
         first = await world.create(new=replace(world.new(), run_id="a-1"))

@@ -20,39 +20,39 @@ class PoolRules(Rules):
     async def test_tenants_take_turns_however_many_one_has_waiting(self, world: World) -> None:
         big = await _issued(world, "big", 30)
         small = await _issued(world, "small", 3)
-        given = [await _claim_single(world) for _ in range(8)]
-        assert [command_id in small for command_id in given] == [False, True, False, True, False, True, False, False]
-        assert given == [big[0], small[0], big[1], small[1], big[2], small[2], big[3], big[4]]
+        claimed = [await _claim_single(world) for _ in range(8)]
+        assert [command_id in small for command_id in claimed] == [False, True, False, True, False, True, False, False]
+        assert claimed == [big[0], small[0], big[1], small[1], big[2], small[2], big[3], big[4]]
 
     async def test_turns_count_when_each_command_is_over_at_once(self, world: World) -> None:
         await _issued(world, "big", 20)
         small = await _issued(world, "small", 5)
-        given = []
+        claimed = []
         for _ in range(10):
-            given.append(await _claim_single(world))
-            await _close(world, given[-1])
-        assert [command_id in small for command_id in given] == [False, True] * 5
+            claimed.append(await _claim_single(world))
+            await _close(world, claimed[-1])
+        assert [command_id in small for command_id in claimed] == [False, True] * 5
 
     async def test_one_claim_of_many_is_shared_too(self, world: World) -> None:
         await _issued(world, "big", 20)
         small = await _issued(world, "small", 3)
-        given = await _claim(world, 8)
-        assert len(given) == 8
-        assert set(small) <= set(given)
+        claimed = await _claim(world, 8)
+        assert len(claimed) == 8
+        assert set(small) <= set(claimed)
 
-    async def test_who_comes_anew_starts_at_the_present(self, world: World) -> None:
+    async def test_a_new_tenant_starts_with_the_current_turn(self, world: World) -> None:
         await _issued(world, "a", 40)
         await _issued(world, "b", 40)
         for _ in range(20):
             await _close(world, await _claim_single(world))
         new = await _issued(world, "new", 40)
-        given = []
+        claimed = []
         for _ in range(9):
-            given.append(await _claim_single(world))
-            await _close(world, given[-1])
-        assert sum(command_id in new for command_id in given) == 3, "no more than its share: it has saved nothing up"
+            claimed.append(await _claim_single(world))
+            await _close(world, claimed[-1])
+        assert sum(command_id in new for command_id in claimed) == 3, "no more than its share: it has saved nothing up"
 
-    async def test_who_holds_fewer_comes_first(self, world: World) -> None:
+    async def test_the_tenant_with_fewer_claims_comes_first(self, world: World) -> None:
         slow = await _issued(world, "slow", 4)
         assert await _claim(world, 3) == slow[:3]
         quick = await _issued(world, "quick", 3)
@@ -148,8 +148,8 @@ class PoolRules(Rules):
         b = await _issued(world, "b", 5)
         await world.store.set_limit(Limit("default", "*", 1))
         await world.store.set_limit(Limit("default", "b", 3))
-        given = await _claim(world, 9)
-        assert sorted(given) == sorted([a[0], *b[:3]])
+        claimed = await _claim(world, 9)
+        assert sorted(claimed) == sorted([a[0], *b[:3]])
         assert await _claim(world, 9) == []
 
     async def test_a_limit_may_be_of_all_pools_together(self, world: World) -> None:
@@ -163,7 +163,7 @@ class PoolRules(Rules):
         await _issued(world, "c", 1)
         assert await _claim(world, 9) == []
 
-    async def test_who_has_no_room_keeps_nobody_back(self, world: World) -> None:
+    async def test_a_tenant_at_its_limit_does_not_delay_others(self, world: World) -> None:
         a = await _issued(world, "a", 3)
         b = await _issued(world, "b", 3)
         await world.store.set_limit(Limit("default", "a", 1))
@@ -290,7 +290,7 @@ class PoolRules(Rules):
         assert replace(gpu, oldest=0) == Share("gpu", "b", 1)
         assert gpu.oldest
 
-    async def test_a_contest_tells_who_waits(self, world: World) -> None:
+    async def test_a_contest_lists_the_waiting_tenants(self, world: World) -> None:
         store = world.store
         assert await store.contest("default") == Contest()
         await _issued(world, "b", 2)

@@ -302,7 +302,7 @@ class TaskLogRules(Rules):
         assert len(await world.store.logs(1, where=ALL)) == len(others)
         assert len(await world.store.logs(2, where=ALL)) == 1
 
-    async def test_an_execution_keeps_so_many_bytes_and_says_when_it_is_cut(self, world: World) -> None:
+    async def test_the_log_of_an_execution_is_cut_at_its_limit_with_a_mark(self, world: World) -> None:
         store = world.store
         cap = 10 * log_size(line("x" * 9))
         lines = [line(f"{n:09d}") for n in range(15)]

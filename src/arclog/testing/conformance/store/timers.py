@@ -163,8 +163,8 @@ class TimerRules(Rules):
             assert [plan.version for plan in (newest, entry) if plan is not None] == numbers[:1] * 2
             assert [entry.version for entry in listed] == numbers[:1]
             for version in range(1, 6):
-                known = await store.registered("flows/a", version, **where)
-                assert (known is not None) == (version in numbers)
+                registered = await store.registered("flows/a", version, **where)
+                assert (registered is not None) == (version in numbers)
             return numbers
 
         assert [await register("everywhere"), await register("dev", "shop", "dev")] == [1, 2]
