@@ -27,13 +27,14 @@ from arclog.core.boundary.inputs import (
 )
 from arclog.core.transitions.state import State
 from arclog.drivers.backoff import Backoff
+from arclog.engine.commits import eager
 from arclog.engine.commits.batch import Answer, Batch, Claimant, end_notices
 from arclog.engine.commits.decisions import Beginning, Deciding, Given
 from arclog.engine.commits.groups import Groups, Start, captured
 from arclog.engine.commits.hints import Hints
 from arclog.engine.commits.ids import Minter
 from arclog.engine.commits.live_states import Live, LiveStates
-from arclog.engine.commits.quarantine import READING, BegunElsewhere, Quarantine, work_of
+from arclog.engine.commits.quarantine import READING, BegunElsewhere, Quarantine, was_claimed_before, work_of
 from arclog.engine.commits.snapshots import Snapshots
 from arclog.engine.dispatch.queues import Queues
 from arclog.expr import OutOfTurn
@@ -280,7 +281,7 @@ class Engine:
         extend: tuple[int, int, int] | None = None,
     ) -> Answer:
         """Put an input to an execution. Returns after the commit."""
-        if self._quarantine is None or self._quarantine.is_idle:
+        if self._quarantine is None or (self._quarantine.is_idle and not was_claimed_before(given)):
             return await self._queued(execution_id, given, claimant, extend)
         while True:
             try:
@@ -326,8 +327,22 @@ class Engine:
             queue = self._queues[execution_id] = _Queue()
         queue.waiting.append(asked)
         if queue.serving is None and not queue.reserved:
-            queue.serving = loop.create_task(self._serve(execution_id, queue))
+            if claimant is not None and self._is_alone(execution_id):
+                queue.reserved = True  # until its first part has run
+                queue.serving = eager.start(loop, self._serve(execution_id, queue))
+                queue.reserved = False
+            else:
+                queue.serving = loop.create_task(self._serve(execution_id, queue))
         return asked.done
+
+    def _is_alone(self, execution_id: int) -> bool:
+        """Return whether the last report of a command is decided at once. With several open commands, or inputs of other
+        runs, it waits for what arrives in the same iteration of the event loop, to share its commit.
+        """
+        if len(self._queues) > 1:
+            return False
+        live = self.live.kept(execution_id)
+        return live is not None and len(live.state.commands) <= 1
 
     async def put_all(self, inputs: Sequence[tuple[int, Input]]) -> list[Answer | Exception]:
         """Put one input to each of many executions. They are decided one after another and committed together. Return
@@ -356,16 +371,20 @@ class Engine:
         """Commit queued inputs until the queue is empty."""
         alone = 0
         while queue.waiting:
-            count = 1 if alone else _together(queue.waiting)
+            if len(queue.waiting) == 1:
+                count, batched, queue.waiting = 1, queue.waiting, []
+            else:
+                count = 1 if alone else _together(queue.waiting)
+                batched, queue.waiting = queue.waiting[:count], queue.waiting[count:]
             alone = max(0, alone - 1)
-            batched, queue.waiting = queue.waiting[:count], queue.waiting[count:]
             try:
                 committing = self._commit(execution_id, batched)
                 if self._quarantine is None or not self._quarantine.is_shared:
                     taken = await committing
                 else:
                     taken = await self._quarantine.stepwise(execution_id, work_of(batched[0].given), committing)
-                queue.waiting[:0] = batched[taken:]
+                if taken < count:
+                    queue.waiting[:0] = batched[taken:]
             except EventIdTaken as problem:
                 # An event with this id is in the log. That concerns only the input that brought it.
                 if count == 1:
@@ -395,9 +414,13 @@ class Engine:
                     asked.answer(Answer(refused))
                 return len(batched)
             head = live.state.head
-            given = [(await self._prepared(execution_id, asked.given, holders), asked.claimant) for asked in batched]
+            given = [(asked.given, asked.claimant) for asked in batched]
+            if isinstance(batched[0].given, _ALONE):
+                given = [(await self._prepared(execution_id, batched[0].given, holders), batched[0].claimant)]
             try:
-                live, batch = await self._decision(execution_id, live, given)
+                batch = self._decided_at_once(live, given)
+                if batch is None:
+                    live, batch = await self._decided_aside(execution_id, live, given)
             except Exception as problem:  # noqa: BLE001 - whatever a decision does, only its own execution may suffer
                 self.live.drop(execution_id)
                 await self._give_up(execution_id, batched, problem)
@@ -458,15 +481,21 @@ class Engine:
             f"execution {execution_id}: {MAX_CONFLICTS} attempts to write failed because of concurrent writers"
         )
 
-    async def _decision(self, execution_id: int, live: Live, given: Given) -> tuple[Live, Batch]:
-        """Decide inputs. Return the state that they were decided on. Heavy templates are evaluated in a thread."""
-        if not self.deciding.is_heavy(live.program):
-            try:
-                return live, self.deciding.at_once(live.program, live.state, given)
-            except OutOfTurn:
-                self.deciding.mark_heavy(live.program)
-                self.live.drop(execution_id)
-                live = await self.live.get(execution_id)
+    def _decided_at_once(self, live: Live, given: Given) -> Batch | None:
+        """Decide inputs on the event loop. Return None if their templates are too heavy for it."""
+        if self.deciding.is_heavy(live.program):
+            return None
+        try:
+            return self.deciding.at_once(live.program, live.state, given)
+        except OutOfTurn:
+            self.deciding.mark_heavy(live.program)
+            self.live.drop(live.state.execution_id)
+            return None
+
+    async def _decided_aside(self, execution_id: int, live: Live, given: Given) -> tuple[Live, Batch]:
+        """Decide inputs with heavy templates in a thread. Return the state that they were decided on."""
+        if self.live.kept(execution_id) is None:
+            live = await self.live.get(execution_id)
         # No other code may read a state that a thread is changing.
         self.live.drop(execution_id)
         batch = await self.deciding.aside(live.program, live.state, given)
@@ -507,8 +536,12 @@ class Engine:
 
     async def look(self, execution_id: int) -> None:
         """Apply events that other processes appended to an execution."""
+        before = self.live.head(execution_id)
         record = await self.store.execution(execution_id)
-        if record is not None and record.head > self.live.head(execution_id):
+        head = self.live.head(execution_id)
+        if before and not head:
+            return  # the run has ended here meanwhile, or its state was discarded and the next call reads it
+        if record is not None and record.head > head:
             await self.put(execution_id, Continue())
 
     async def _give_up(self, execution_id: int, batched: list[_Asked], problem: Exception) -> None:
@@ -544,10 +577,11 @@ class Engine:
             asked.answer(Answer(Refused("closed", message)))
 
     async def _append(self, append: Append) -> Appended:
+        if self._measured is None:
+            return await self.store.append(append)
         began = self.clock.monotonic()
         appended = await self.store.append(append)
-        if self._measured is not None:
-            self._measured("append", self.clock.monotonic() - began)
+        self._measured("append", self.clock.monotonic() - began)
         return appended
 
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:

@@ -1,8 +1,8 @@
 """Live states: folded once, from the newest snapshot and the log after it, then kept in memory.
 
 This is a cache: any state can be discarded at any time. Their number and their total memory are limited. The memory of
-a state is measured when it is folded; the bytes of new events are added, and when they have doubled it, the state is
-measured again. If memory is short, large states are discarded before small ones, so that a few large states do not
+a state is measured when it is folded; a share of the bytes of new events is added, and when they have doubled it, the
+state is measured again. The share is what the last measurement found. If memory is short, large states are discarded before small ones, so that a few large states do not
 evict many small ones.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
@@ -40,12 +40,14 @@ _LOOKS = 100
 _LARGE_STATE = 262_144
 #: Minimum size of new events in bytes before a state is measured again.
 _WEIGH_BYTES = 65_536
+#: Minimum share of the bytes of new events that is counted as growth of a state, whatever was measured before.
+_LEAST_GROWTH = 0.25
 
 
 class Live:
     """One execution in memory."""
 
-    __slots__ = ("bytes", "pace", "program", "record", "state", "weigh_at")
+    __slots__ = ("bytes", "growth", "pace", "program", "record", "state", "weigh_at", "weighed")
 
     def __init__(self, program: Program, state: State, record: ExecutionRecord, pace: Pace) -> None:
         self.program = program
@@ -54,15 +56,23 @@ class Live:
         self.pace = pace
         #: approximate size of the state in memory
         self.bytes = 0
-        #: it is measured again when it reaches this size
+        #: its size when it was measured last, and when it is measured again
+        self.weighed = 0
         self.weigh_at = _WEIGH_BYTES
+        #: share of the bytes of new events that the state keeps
+        self.growth = 1.0
 
     def weigh(self) -> None:
         """Measure the memory that the state takes."""
+        expected, before = self.bytes - self.weighed, self.weighed
         try:
             self.bytes = decoded_size(encode_state(self.state))
         except (ValueError, RecursionError, TypeError, OverflowError):
             pass  # not JSON: the size of its events is used
+        self.weighed = self.bytes
+        if expected > 0:
+            share = self.growth * (self.bytes - before) / expected
+            self.growth = min(max(share, _LEAST_GROWTH), 1.0)
         self.weigh_at = 2 * self.bytes + _WEIGH_BYTES
 
 
@@ -142,7 +152,10 @@ class LiveStates:
         if self.quarantine is not None:
             self.quarantine.was_read(execution_id)
         live.record = record
-        self.grew(live, live.weigh_at)  # the size of events from other processes is unknown, so the state is measured
+        # The size of events from other processes is unknown, so the state is measured.
+        before = live.bytes
+        live.weigh()
+        self._resized(live, before)
         return True
 
     def contended(self, execution_id: int) -> None:
@@ -180,9 +193,12 @@ class LiveStates:
     def grew(self, live: Live, added: int) -> None:
         """Record that events of this many bytes were folded into a state."""
         before = live.bytes
-        live.bytes += added
+        live.bytes += int(added * live.growth)
         if live.bytes > live.weigh_at:
             live.weigh()
+        self._resized(live, before)
+
+    def _resized(self, live: Live, before: int) -> None:
         execution_id = live.state.execution_id
         if self._live.get(execution_id) is live:
             self._bytes += live.bytes - before
@@ -190,7 +206,8 @@ class LiveStates:
                 self._large[execution_id] = None
             elif before >= _LARGE_STATE:
                 self._large.pop(execution_id, None)
-            self._shrink()
+            if self._bytes > self._max_bytes:
+                self._shrink()
 
     def drop(self, execution_id: int) -> None:
         """Discard a state that may contain more than was committed."""
@@ -242,7 +259,8 @@ class LiveStates:
             state = State(execution_id=execution_id)
         try:
             while state.head < last:
-                page = await self._store.events(execution_id, after=state.head, limit=min(_PAGE, last - state.head))
+                with self._marked():  # while a page is received and decoded, too
+                    page = await self._store.events(execution_id, after=state.head, limit=min(_PAGE, last - state.head))
                 for first in range(0, len(page), _SLICE):
                     if first:
                         await asyncio.sleep(0)  # a long log must not delay other runs
@@ -302,8 +320,12 @@ class LiveStates:
 
             coming = self._coming[digest] = asyncio.ensure_future(turns.run(tenant, compute))
             coming.add_done_callback(lambda _: self._coming.pop(digest, None))
-        with nullcontext() if self.quarantine is None else self.quarantine.throughout():
+        with self._marked():
             return self.keep(await asyncio.shield(coming))
+
+    def _marked(self) -> AbstractContextManager[None]:
+        """Keep the mark of a run while its code waits for something that may kill the process."""
+        return nullcontext() if self.quarantine is None else self.quarantine.throughout()
 
     def keep(self, program: Program) -> Program:
         kept = self._programs.keep(program)

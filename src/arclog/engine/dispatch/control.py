@@ -14,6 +14,7 @@ from arclog.core.boundary.projection import command_of
 from arclog.core.transitions.state import OpenCommand, State
 from arclog.engine.commits.batch import Claimant
 from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.groups import batched
 from arclog.engine.commits.hints import either
 from arclog.engine.dispatch.refusals import Refusals
 from arclog.engine.dispatch.waiting_claims import Claim, IdleLooks
@@ -35,7 +36,7 @@ log = logging.getLogger("arclog.engine")
 
 _WORKERS_KNOWN = 10_000
 _PLANS_KNOWN = 10_000
-#: Number of expired leases that are ended at a time.
+#: Number of expired leases that are ended at a time, and of runs that are read at a time.
 _PAGE = 100
 
 
@@ -112,6 +113,7 @@ class EngineControl:
             project=worker.project,
             environment=worker.environment,
         )
+        await self._load([record.execution_id for record in records])
         commands = [command for record in records if (command := await self._command(record)) is not None]
         if len(records) < limit and not (worker.execution_id or worker.tenant):
             engine.queues.emptied(worker.pools, offers)
@@ -120,6 +122,14 @@ class EngineControl:
             self._idle.claimed(worker, given=bool(commands))
         self._registry.began(worker.worker_id, [command.command_id for command in commands])
         return commands
+
+    async def _load(self, execution_ids: Sequence[int]) -> None:
+        """Load the runs of claimed commands that are not in memory, together. A run that cannot be loaded is left to
+        the delivery of its command.
+        """
+        unknown = [each for each in dict.fromkeys(execution_ids) if self._engine.live.kept(each) is None]
+        if len(unknown) > 1:
+            await asyncio.gather(*map(self._engine.load, unknown), return_exceptions=True)
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
         # The scope is not checked here: a worker in this process holds commands of all tenants, and asks for loops of
@@ -302,11 +312,14 @@ class EngineControl:
 
     async def watch(self) -> None:
         """Load events that other processes appended to runs whose commands workers of this process hold."""
-        for execution_id in self.busy_with():
-            try:
-                await self._engine.look(execution_id)
-            except NewerLog as problem:
-                log.debug("execution %s is not watched: %s", execution_id, problem)
+        for execution_ids in batched(list(self.busy_with()), _PAGE):
+            await asyncio.gather(*map(self._watch, execution_ids))
+
+    async def _watch(self, execution_id: int) -> None:
+        try:
+            await self._engine.look(execution_id)
+        except NewerLog as problem:
+            log.debug("execution %s is not watched: %s", execution_id, problem)
 
     def busy_with(self) -> set[int]:
         """Return the executions of whose commands workers of this process hold some."""

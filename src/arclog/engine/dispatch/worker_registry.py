@@ -73,6 +73,8 @@ class WorkerRegistry:
         return seen.leaving
 
     def began(self, worker_id: str, command_ids: Iterable[int]) -> None:
+        if worker_id not in self._workers:
+            return  # it serves a single run, or becomes known when it claims
         now = self._clock.monotonic()
         for command_id in command_ids:
             self._begun.replace(command_id, (worker_id, now))

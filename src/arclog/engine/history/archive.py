@@ -492,7 +492,11 @@ def _program(archive: Archive) -> tuple[Program, bytes]:
     if net.digest(body) != archive.manifest.plan:
         raise _damaged(_PLAN)
     try:
-        return Program(net.decode(body), archive.manifest.plan), body
+        plan = net.decode(body)
+        # Work on a plan grows with the square of the steps that have one name.
+        if len({step.name for step in plan.steps}) < len(plan.steps):
+            raise RequestRejected("the plan in the file has two steps with the same name")
+        return Program(plan, archive.manifest.plan), body
     except NewerLog as problem:
         raise _newer(archive.manifest, str(problem)) from problem
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ExpressionError) as problem:

@@ -67,7 +67,7 @@ async def _tracer(engine: Engine, record: ExecutionRecord, left: int) -> Tracer:
 async def _kept(engine: Engine, plan: Plan, first: Event) -> Kept | None:
     """Return the events that a run kept of another one; None if it did not begin with any."""
     origin = first.payload.get("origin")
-    if origin is None:
+    if not origin or not origin["events"]:
         return None
     changed: set[str] = set()
     older = origin
@@ -78,7 +78,7 @@ async def _kept(engine: Engine, plan: Plan, first: Event) -> Kept | None:
         program = await engine.live.program(record.new.plan)
         changed |= changed_steps(program.plan, plan)
         older = (await engine.store.events(record.execution_id, limit=1))[0].event.payload.get("origin")
-        if older is None:
+        if not older or not older["events"]:
             return Kept(origin["execution_id"], origin["events"], frozenset(changed))
     return Kept(origin["execution_id"], origin["events"], None)
 

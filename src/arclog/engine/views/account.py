@@ -17,7 +17,7 @@ from arclog.core.transitions.faults import explains, item_name, shortened
 from arclog.core.transitions.state import Fault, State, StepTally
 from arclog.model import status
 from arclog.model.commands import UNEVALUABLE, UNMATCHED
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.errors import ArclogError, Position
 from arclog.model.outcome import is_consequence
 from arclog.plan.net import TaskPlan

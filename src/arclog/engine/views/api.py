@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import copy
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
@@ -30,7 +29,15 @@ from arclog.model.refs import parse_ref, published_form
 from arclog.plan.net import Plan
 from arclog.ports.boundary import Boundary
 from arclog.ports.results import Results
-from arclog.ports.storage.store import EventQuery, ExecutionFilter, ExecutionRecord, NewExecution, Scope, is_imported
+from arclog.ports.storage.store import (
+    EventQuery,
+    ExecutionFilter,
+    ExecutionRecord,
+    NewExecution,
+    RunOrigin,
+    Scope,
+    is_imported,
+)
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
 from arclog.ports.views.api import (
     CatalogDiff,
@@ -107,7 +114,8 @@ class EngineApi:
         """Return an API within a boundary: data outside of it does not exist for the caller, and new runs go to its
         home.
         """
-        seen = copy.copy(self)
+        seen = EngineApi.__new__(EngineApi)
+        vars(seen).update(vars(self))
         for bound in ("_starts", "_catalog", "_stored", "_overview"):
             vars(seen).pop(bound, None)
         vars(seen)["_boundary"] = boundary
@@ -585,6 +593,7 @@ class EngineApi:
                 scope=old.scope,
                 created_at=engine.clock.now(),
                 idempotency_key=key,
+                origin=RunOrigin(record.execution_id, record.head, "retry"),
             )
             given = Request(
                 old.path,
@@ -593,6 +602,12 @@ class EngineApi:
                 old.scope.label,
                 files=asked.get("files") or {},
                 original_run_id=old.run_id,
+                origin={
+                    "execution_id": str(record.execution_id),
+                    "seq": record.head,
+                    "how": "retry",
+                    "events": 0,
+                },
                 priority=asked.get("priority"),
                 file=asked.get("file", ""),
             )

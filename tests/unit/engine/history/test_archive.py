@@ -278,11 +278,16 @@ def with_event(body: bytes, payload: str, event_id: int | None = None) -> bytes:
 
 def with_limits(body: bytes, **limits: int) -> bytes:
     """The plan with limits that no compiler gave it, and all names to match."""
+    return with_plan(body, lambda old: {"limits": {**old.get("limits", {}), **limits}})
+
+
+def with_plan(body: bytes, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bytes:
+    """The plan with parts that no compiler gave it, and all names to match."""
     with zipfile.ZipFile(BytesIO(body)) as archive:
         old = json.loads(archive.read("plan.json"))
         log = archive.read("log.jsonl").decode()
         name = json.loads(archive.read("manifest.json"))["plan"]
-    plan = json.dumps({**old, "limits": {**old.get("limits", {}), **limits}}).encode()
+    plan = json.dumps({**old, **change(old)}).encode()
     digest = hashlib.sha256(plan).hexdigest()
     return sealed(body, {"plan.json": plan, "log.jsonl": log.replace(name, digest).encode()}, plan=digest)
 
@@ -295,6 +300,7 @@ HOSTILE: dict[str, Callable[[bytes], bytes]] = {
     "templates of any size": lambda body: with_limits(body, max_expr_bytes=1 << 60),
     "events of any size": lambda body: with_limits(body, max_payload_bytes=1 << 40),
     "a run without an end": lambda body: with_limits(body, max_step_runs=1 << 60),
+    "every step many times": lambda body: with_plan(body, lambda old: {"steps": old["steps"] * 3}),
     "an id that is not a number": lambda body: sealed(body, execution_id="../../x"),
     "an id that is too large": lambda body: sealed(body, execution_id="9" * 30),
     "a time that is none": lambda body: sealed(body, created_at=1 << 70),
