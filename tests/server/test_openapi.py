@@ -54,7 +54,7 @@ def ended(url: str) -> str:
 
 
 def test_every_route_has_an_example_and_says_its_errors(url: str) -> None:
-    document = httpx2.get(f"{url}/api/openapi.json", trust_env=False, verify=False).json()
+    document = httpx2.get(f"{url}/api/openapi.json", trust_env=False, verify=False, timeout=LONGEST_S).json()
     text = json.dumps(document)
     missing = [
         name

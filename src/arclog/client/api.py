@@ -149,13 +149,13 @@ class RemoteApi(Caller, Api):
         deadline = None if timeout_s is None else now() + timeout_s
         while True:
             asked_at = now()
-            left = self._poll_s if deadline is None else min(self._poll_s, max(0.0, deadline - now()))
-            head = await self._call(event_ops.HEAD, replace(wanted, timeout_s=round(left, 3)), extra_s=left)
+            pause_s = self._poll_s if deadline is None else min(self._poll_s, max(0.0, deadline - now()))
+            head = await self._call(event_ops.HEAD, replace(wanted, timeout_s=round(pause_s, 3)), extra_s=pause_s)
             there = head.ended or (wanted.after is not None and head.head > wanted.after)
             if there or (deadline is not None and now() >= deadline):
                 return head
             # A server that stops answers waiting requests at once, so pause before the next one.
-            await asyncio.sleep(min(_LET_GO_S, max(0.0, asked_at + left - now())))
+            await asyncio.sleep(min(_LET_GO_S, max(0.0, asked_at + pause_s - now())))
 
     async def pausing(self, execution_id: str) -> bool:
         return (await self._call(event_ops.HEAD, event_ops.WaitForHead(execution_id))).pausing

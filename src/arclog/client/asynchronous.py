@@ -43,11 +43,11 @@ async def _follow_events(
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Full envelopes after a seq, to the run's end. Raises NotFound, or ServerUnavailable after `client.patience_s`."""
 
-    async def rest(last: int) -> bool:
+    async def has_more(last: int) -> bool:
         return bool(await api.events(execution_id, after=last, limit=1, types=types))
 
     wanted = ops.FollowEvents(execution_id, after, types=list(types))
-    async for event in _followed(connection, api, ops.STREAM, wanted, "seq", rest):
+    async for event in _followed(connection, api, ops.STREAM, wanted, "seq", has_more):
         yield event
 
 
@@ -56,11 +56,11 @@ async def _follow_logs(
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Task log lines after a position, to the run's end. Raises as `follow` does."""
 
-    async def rest(last: int) -> bool:
+    async def has_more(last: int) -> bool:
         return bool(await api.logs(execution_id, after=last, limit=1, where=where))
 
     wanted = replace(log_lines(execution_id, where), after=after)
-    async for line in _followed(connection, api, ops.LOG_STREAM, wanted, "position", rest):
+    async for line in _followed(connection, api, ops.LOG_STREAM, wanted, "position", has_more):
         yield line
 
 
@@ -70,7 +70,7 @@ async def _followed(
     operation: Operation[None],
     wanted: ops.FollowEvents | ops.LogLines,
     key: str,
-    rest: Callable[[int], Awaitable[bool]],
+    has_more: Callable[[int], Awaitable[bool]],
 ) -> AsyncGenerator[dict[str, Any], None]:
     patience = connection.patience()
     last = wanted.after
@@ -94,7 +94,7 @@ async def _followed(
             continue
         # A stream also ends when its server stops, so the run has ended only if that was known before and no record is
         # left.
-        if over and not await rest(last):
+        if over and not await has_more(last):
             return
         await patience.more()
 
@@ -128,10 +128,10 @@ class AsyncClient(RemoteApi):
     def __init__(
         self, server: str = "", *, token: str = "", settings: Settings | Mapping[str, Any] | None = None
     ) -> None:
-        known = settings if isinstance(settings, Settings) else Settings(settings)
-        url = server or known.text("client.server") or os.environ.get("ARCLOG_SERVER", "") or DEFAULT_SERVER
-        self._connection = Connection(url, known, token=token or token_of(known))
-        super().__init__(self._connection, known)
+        in_use = settings if isinstance(settings, Settings) else Settings(settings)
+        url = server or in_use.text("client.server") or os.environ.get("ARCLOG_SERVER", "") or DEFAULT_SERVER
+        self._connection = Connection(url, in_use, token=token or token_of(in_use))
+        super().__init__(self._connection, in_use)
 
     @property
     def pools(self) -> RemotePools:

@@ -39,7 +39,7 @@ class Loop:
         self._thread.join()
         self._loop.close()
 
-    def done(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result."""
         if self.is_closed:
             work.close()
@@ -62,11 +62,11 @@ class Loop:
             await items.aclose()  # type: ignore[attr-defined]  # all are generators
 
         try:
-            while (item := self.done(step())) is not end:
+            while (item := self.run(step())) is not end:
                 yield item
         finally:
             if not self.is_closed:
-                self.done(stop())
+                self.run(stop())
 
 
 class Blocking(Generic[S_co]):
@@ -77,14 +77,14 @@ class Blocking(Generic[S_co]):
         self._loop = loop
 
 
-def _done(
+def _blocking(
     method: Callable[Concatenate[S_co, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Blocking[S_co], P], T]:
     """The blocking form of an asynchronous method."""
 
     @functools.wraps(method)
     def call(self: Blocking[S_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._loop.done(method(self._twin, *args, **kwargs))
+        return self._loop.run(method(self._twin, *args, **kwargs))
 
     call.__doc__ = inspect.getdoc(method)  # the port's, unless the method has its own
     return call
@@ -106,50 +106,50 @@ def _iterating(
 class Schedules(Blocking[RemoteSchedules]):
     """See `ports.storage.schedules.ScheduleApi`."""
 
-    add = _done(RemoteSchedules.add)
-    list = _done(RemoteSchedules.list)
-    upcoming = _done(RemoteSchedules.upcoming)
-    show = _done(RemoteSchedules.show)
-    pause = _done(RemoteSchedules.pause)
-    resume = _done(RemoteSchedules.resume)
-    remove = _done(RemoteSchedules.remove)
-    backfill = _done(RemoteSchedules.backfill)
+    add = _blocking(RemoteSchedules.add)
+    list = _blocking(RemoteSchedules.list)
+    upcoming = _blocking(RemoteSchedules.upcoming)
+    show = _blocking(RemoteSchedules.show)
+    pause = _blocking(RemoteSchedules.pause)
+    resume = _blocking(RemoteSchedules.resume)
+    remove = _blocking(RemoteSchedules.remove)
+    backfill = _blocking(RemoteSchedules.backfill)
 
 
 class Pools(Blocking[RemotePools]):
     """See `ports.storage.pools.PoolApi`."""
 
-    pools = _done(RemotePools.pools)
-    set_limit = _done(RemotePools.set_limit)
-    remove_limit = _done(RemotePools.remove_limit)
-    scale = _done(RemotePools.scale)
-    resources = _done(RemotePools.resources)
-    set_resource = _done(RemotePools.set_resource)
-    remove_resource = _done(RemotePools.remove_resource)
-    workers = _done(RemotePools.workers)
-    drain = _done(RemotePools.drain)
+    pools = _blocking(RemotePools.pools)
+    set_limit = _blocking(RemotePools.set_limit)
+    remove_limit = _blocking(RemotePools.remove_limit)
+    scale = _blocking(RemotePools.scale)
+    resources = _blocking(RemotePools.resources)
+    set_resource = _blocking(RemotePools.set_resource)
+    remove_resource = _blocking(RemotePools.remove_resource)
+    workers = _blocking(RemotePools.workers)
+    drain = _blocking(RemotePools.drain)
 
 
 class Keys(Blocking[RemoteKeys]):
     """See `ports.storage.access.KeyApi`."""
 
-    create = _done(RemoteKeys.create)
-    list = _done(RemoteKeys.list)
-    revoke = _done(RemoteKeys.revoke)
+    create = _blocking(RemoteKeys.create)
+    list = _blocking(RemoteKeys.list)
+    revoke = _blocking(RemoteKeys.revoke)
 
 
 class Audits(Blocking[RemoteAudit]):
     """See `ports.storage.access.AuditApi`."""
 
-    page = _done(RemoteAudit.page)
+    page = _blocking(RemoteAudit.page)
 
 
 class Credentials(Blocking[RemoteCredentials]):
     """See `ports.secrets.CredentialApi`."""
 
-    put = _done(RemoteCredentials.put)
-    list = _done(RemoteCredentials.list)
-    remove = _done(RemoteCredentials.remove)
+    put = _blocking(RemoteCredentials.put)
+    list = _blocking(RemoteCredentials.list)
+    remove = _blocking(RemoteCredentials.remove)
 
 
 class Client(Blocking[AsyncClient]):
@@ -169,7 +169,7 @@ class Client(Blocking[AsyncClient]):
     def close(self) -> None:
         """Close the connections; a second call does nothing."""
         if not self._loop.is_closed:
-            self._loop.done(self._twin.close())
+            self._loop.run(self._twin.close())
             self._loop.close()
 
     @property
@@ -202,54 +202,54 @@ class Client(Blocking[AsyncClient]):
         """Secrets for keychain entries."""
         return Credentials(self._twin.credentials, self._loop)
 
-    start = _done(AsyncClient.start)
-    run = _done(AsyncClient.run)
+    start = _blocking(AsyncClient.start)
+    run = _blocking(AsyncClient.run)
     follow = _iterating(AsyncClient.follow)
     follow_logs = _iterating(AsyncClient.follow_logs)
 
-    execute = _done(AsyncClient.execute)
-    wait = _done(AsyncClient.wait)
-    ended = _done(AsyncClient.ended)
-    signal = _done(AsyncClient.signal)
-    cancel = _done(AsyncClient.cancel)
-    pausing = _done(AsyncClient.pausing)
+    execute = _blocking(AsyncClient.execute)
+    wait = _blocking(AsyncClient.wait)
+    ended = _blocking(AsyncClient.ended)
+    signal = _blocking(AsyncClient.signal)
+    cancel = _blocking(AsyncClient.cancel)
+    pausing = _blocking(AsyncClient.pausing)
 
-    status = _done(AsyncClient.status)
-    summary = _done(AsyncClient.summary)
-    list = _done(AsyncClient.list)
-    find = _done(AsyncClient.find)
-    activity = _done(AsyncClient.activity)
-    failing = _done(AsyncClient.failing)
-    stuck = _done(AsyncClient.stuck)
-    leases = _done(AsyncClient.leases)
-    approvals = _done(AsyncClient.approvals)
-    events = _done(AsyncClient.events)
-    entity_events = _done(AsyncClient.entity_events)
-    search = _done(AsyncClient.search)
-    logs = _done(AsyncClient.logs)
-    why = _done(AsyncClient.why)
-    state = _done(AsyncClient.state)
-    source = _done(AsyncClient.source)
-    graph = _done(AsyncClient.graph)
+    status = _blocking(AsyncClient.status)
+    summary = _blocking(AsyncClient.summary)
+    list = _blocking(AsyncClient.list)
+    find = _blocking(AsyncClient.find)
+    activity = _blocking(AsyncClient.activity)
+    failing = _blocking(AsyncClient.failing)
+    stuck = _blocking(AsyncClient.stuck)
+    leases = _blocking(AsyncClient.leases)
+    approvals = _blocking(AsyncClient.approvals)
+    events = _blocking(AsyncClient.events)
+    entity_events = _blocking(AsyncClient.entity_events)
+    search = _blocking(AsyncClient.search)
+    logs = _blocking(AsyncClient.logs)
+    why = _blocking(AsyncClient.why)
+    state = _blocking(AsyncClient.state)
+    source = _blocking(AsyncClient.source)
+    graph = _blocking(AsyncClient.graph)
 
-    results = _done(AsyncClient.results)
-    result = _done(AsyncClient.result)
+    results = _blocking(AsyncClient.results)
+    result = _blocking(AsyncClient.result)
     content = _iterating(AsyncClient.content)
-    collect = _done(AsyncClient.collect)
+    collect = _blocking(AsyncClient.collect)
 
-    fork = _done(AsyncClient.fork)
-    replay = _done(AsyncClient.replay)
-    diff = _done(AsyncClient.diff)
-    simulate = _done(AsyncClient.simulate)
+    fork = _blocking(AsyncClient.fork)
+    replay = _blocking(AsyncClient.replay)
+    diff = _blocking(AsyncClient.diff)
+    simulate = _blocking(AsyncClient.simulate)
     export = _iterating(AsyncClient.export)
-    import_run = _done(AsyncClient.import_run)
-    lineage = _done(AsyncClient.lineage)
-    trace = _done(AsyncClient.trace)
-    stats = _done(AsyncClient.stats)
+    import_run = _blocking(AsyncClient.import_run)
+    lineage = _blocking(AsyncClient.lineage)
+    trace = _blocking(AsyncClient.trace)
+    stats = _blocking(AsyncClient.stats)
 
-    register = _done(AsyncClient.register)
-    catalog = _done(AsyncClient.catalog)
-    versions = _done(AsyncClient.versions)
-    registered = _done(AsyncClient.registered)
-    difference = _done(AsyncClient.difference)
-    archive = _done(AsyncClient.archive)
+    register = _blocking(AsyncClient.register)
+    catalog = _blocking(AsyncClient.catalog)
+    versions = _blocking(AsyncClient.versions)
+    registered = _blocking(AsyncClient.registered)
+    difference = _blocking(AsyncClient.difference)
+    archive = _blocking(AsyncClient.archive)

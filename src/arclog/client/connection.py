@@ -118,8 +118,8 @@ def _no_problem(status: int, body: bytes, where: str) -> errors.ArclogError:
     return errors.ServerUnavailable(f"{where} answers {status}, not as an arclog server does{shown_text}")
 
 
-def _faults(given: Any) -> list[tuple[str, str]]:
-    faults = given if isinstance(given, list) else []
+def _faults(raw: Any) -> list[tuple[str, str]]:
+    faults = raw if isinstance(raw, list) else []
     return [(str(fault.get("path", "")), str(fault.get("message", ""))) for fault in faults if isinstance(fault, dict)]
 
 
@@ -143,6 +143,8 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 #: Variables that name a proxy, in lower or upper case.
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
+_NO_ANSWER = Answer(0, {}, b"")
+
 Params = Mapping[str, Any]
 
 
@@ -155,6 +157,8 @@ class _Request(NamedTuple):
     connect_s: float
     #: maximum time without receiving a part of the response
     silence_s: float
+    #: the process that should answer; '' for any
+    server: str = ""
 
 
 class _Failure(NamedTuple):
@@ -247,14 +251,40 @@ class Connection:
         wait; `limit_s`: with several servers, the time after which the next one is tried; `sent_before`: how often the
         caller has sent it without an answer.
         """
+        answer = await self.exchange(
+            method,
+            path,
+            params=params,
+            body=body,
+            safe=safe,
+            extra_s=extra_s,
+            limit_s=limit_s,
+            sent_before=sent_before,
+        )
+        return answer.body
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: bytes | None = None,
+        safe: bool | None = None,
+        extra_s: float = 0.0,
+        limit_s: float = math.inf,
+        sent_before: int = 0,
+        server: str = "",
+    ) -> Answer:
+        """The whole answer of a success; see `ask`. `server`: the process that should answer, if it can be reached."""
         may_repeat = method == "GET" if safe is None else safe
         timeout_s = min(self._timeout_s, limit_s) if len(self._urls) > 1 else self._timeout_s
-        request = _Request(method, path, params, body, timeout_s, timeout_s + extra_s)
+        request = _Request(method, path, params, body, timeout_s, timeout_s + extra_s, server)
         #: the pause after the last failure; None if it is final
         pause_s: float | None = None
         unanswered = sent_before
 
-        async def attempt() -> bytes:
+        async def attempt() -> Answer:
             """Try each server that is available."""
             nonlocal pause_s, unanswered
             away: set[str] = set()
@@ -274,8 +304,8 @@ class Connection:
 
         return await retry(attempt, on=ArclogError, patience_s=self._seconds_to_retry, pause_s=lambda _: pause_s)
 
-    async def _sent_once(self, request: _Request, limit_s: float, unanswered: int) -> tuple[bytes, _Failure | None]:
-        """The body of a success, or the failure."""
+    async def _sent_once(self, request: _Request, limit_s: float, unanswered: int) -> tuple[Answer, _Failure | None]:
+        """The answer, and the failure unless it is a success."""
         url = self.url
         headers = {} if request.body is None else {"Content-Type": "application/json"}
         if unanswered:
@@ -288,14 +318,14 @@ class Connection:
         except RequestFailed as problem:
             error = self._unreachable(url, problem, limit_s)
             is_unsent = isinstance(problem, NotConnected)
-            return b"", _Failure(
+            return _NO_ANSWER, _Failure(
                 url, error, is_away=True, is_passing=True, is_unsent=is_unsent, is_unanswered=not is_unsent
             )
         self._reached = True
         if answer.is_success:
-            return answer.body, None
+            return answer, None
         status = answer.status
-        return b"", _Failure(
+        return answer, _Failure(
             url,
             self._refusal(url, request.method, request.path, answer),
             is_away=status in _AWAY,
@@ -317,6 +347,7 @@ class Connection:
             body=request.body,
             connect_s=request.connect_s,
             silence_s=request.silence_s,
+            server=request.server,
         )
 
     async def _sent_by_proxy(self, url: str, request: _Request, headers: dict[str, str]) -> Answer:
@@ -342,9 +373,9 @@ class Connection:
         """The answer to one GET, with its body unread. Raises ServerUnavailable if it breaks off; there is no retry."""
         import httpx2
 
-        url, given = self.url, dict(headers or {})
+        url, all_headers = self.url, dict(headers or {})
         try:
-            async with self._http().stream("GET", f"{url}{path}", params=params, headers=given) as answer:
+            async with self._http().stream("GET", f"{url}{path}", params=params, headers=all_headers) as answer:
                 self._reached = True
                 if not answer.is_success:
                     await answer.aread()
@@ -395,7 +426,7 @@ class Connection:
         where = f"{method} {url}{path}"
         error = error_of(answer.status, answer.headers.get("content-type", ""), answer.body, where)
         if answer.status == 401 and not self._token:
-            error.args = (f"{error}; {url} wants a token: set ARCLOG_TOKEN, or name a --token-file",)
+            error.args = (f"{error}; {url} requires a token: set ARCLOG_TOKEN, or use --token-file",)
         return error
 
     def _unreachable(self, url: str, problem: RequestFailed, limit_s: float = math.inf) -> ServerUnavailable:
@@ -444,10 +475,12 @@ def checked_urls(urls: str) -> tuple[str, ...]:
     """The addresses of servers, separated by commas. Raises SettingsError."""
     if "@" in urls:
         # The message shows no part of it: with a comma or slash in a password, parts of it would look like hosts.
-        raise SettingsError("a server's address holds no user and no password; a token belongs into ARCLOG_TOKEN")
+        raise SettingsError(
+            "a server's address must not contain a user name or password; put the token in ARCLOG_TOKEN"
+        )
     checked = tuple(dict.fromkeys(checked_url(url.strip()) for url in urls.split(",")))
     if len({url.partition(":")[0] for url in checked}) > 1:
-        raise SettingsError("some of the servers' addresses are http and some https: a token would go out in the clear")
+        raise SettingsError("some of the servers' addresses are http and some https: a token would be sent unencrypted")
     return checked
 
 
@@ -463,9 +496,7 @@ def checked_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not host:
         raise SettingsError(f"{shown(url)} is not an address of a server; write http:// or https:// and a host")
     if parts.username is not None or parts.query or parts.fragment:
-        raise SettingsError(
-            f"the server's address {shown(url)} has more than a path; a token belongs into ARCLOG_TOKEN"
-        )
+        raise SettingsError(f"the server's address {shown(url)} has more than a path; put the token in ARCLOG_TOKEN")
     shown_host = f"[{host}]" if ":" in host else host
     path = quote(parts.path, safe="/%:@!$&'()*+,;=~")
     return f"{parts.scheme}://{shown_host}{'' if port is None else f':{port}'}{path}".rstrip("/")
@@ -478,7 +509,7 @@ def _port(parts: SplitResult) -> int:
 def checked_token(token: str) -> str:
     stripped = token.strip()
     if not stripped.isascii() or not stripped.isprintable() or " " in stripped:
-        raise SettingsError("the token has characters that no token has; look into ARCLOG_TOKEN or the token file")
+        raise SettingsError("the token contains invalid characters; check ARCLOG_TOKEN or the token file")
     return stripped
 
 

@@ -1,6 +1,8 @@
 """`ports.control` over HTTP, for workers on other machines.
 
-A report is sent until it is answered; the worker, which knows its lease, decides when to give up. The wait for one
+A report is sent until it is answered, if possible to the process that granted the command, which has the run in memory:
+several processes may share an address. A claim and a request for revocations
+wait at each of them, so that a process grants the commands of its own runs, and revokes what it granted. The worker, which knows its lease, decides when to give up. The wait for one
 server is a part of the lease, since the network to one of several may be cut. Requests for work or revocations are
 repeated whatever a server answers, unless it rejects the worker's credentials.
 """
@@ -9,10 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from arclog.client.transport import Transport
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
+from arclog.model.data.lru import LruCache
 from arclog.model.errors import (
     InvariantBroken,
     LeaseLost,
@@ -30,6 +36,8 @@ from arclog.ports.control import Held, LoopPage, Until, WorkerInfo
 from arclog.ports.secrets import SealedSecret
 from arclog.ports.storage.task_logs import LogLine
 
+T = TypeVar("T")
+
 # ── control ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 #: A report that one server does not answer must reach another while the lease lasts.
@@ -43,8 +51,59 @@ _ANSWERS = (RequestRejected, LeaseLost)
 #: Maximum number of reports that are sent at the same time. A server commits those that it has together; more of them
 #: would only need more connections.
 _REPORTS_AT_A_TIME = 64
+#: Maximum number of runs whose processes are remembered.
+_RUNS_KNOWN = 10_000
 #: Number of failures of a server at a command after which the worker gives the command up.
 _TRIES = 3
+
+
+class _Poll(NamedTuple):
+    """A request that waits at a process."""
+
+    server: str
+    #: maximum number of commands that it returns
+    limit: int
+    #: by the clock of the event loop
+    began: float
+
+
+class _Polls(Generic[T]):
+    """Requests of one kind that wait at the processes of a server, at most one at each."""
+
+    def __init__(self) -> None:
+        self._polls: dict[asyncio.Task[T], _Poll] = {}
+
+    @property
+    def limit(self) -> int:
+        """The number of commands that they may return."""
+        return sum(poll.limit for poll in self._polls.values())
+
+    def free(self, servers: Iterable[str]) -> list[str]:
+        """Return the processes where none waits; '' (any process) if no process is known and none waits."""
+        asked = {poll.server for poll in self._polls.values()}
+        return [server for server in servers if server not in asked] or ([] if asked else [""])
+
+    def start(self, server: str, request: Coroutine[Any, Any, T], limit: int = 0) -> None:
+        began = asyncio.get_running_loop().time()
+        self._polls[asyncio.ensure_future(request)] = _Poll(server, limit, began)
+
+    async def ended(self) -> list[tuple[T, _Poll]]:
+        """Wait until one has ended, and return the results of all that have. A cancellation cancels all of them. Raises the
+        error of one if none of them has a result: commands that a process granted must not be lost with another process.
+        """
+        try:
+            ended, _ = await asyncio.wait(self._polls, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            polls, self._polls = self._polls, {}
+            for task in polls:
+                task.cancel()
+            await asyncio.gather(*polls, return_exceptions=True)
+            raise
+        polls = {task: self._polls.pop(task) for task in ended}
+        problems = [problem for task in ended if (problem := task.exception()) is not None]
+        if len(problems) == len(ended):
+            raise problems[0]
+        return [(task.result(), poll) for task, poll in polls.items() if task.exception() is None]
 
 
 class RemoteControl:
@@ -52,10 +111,16 @@ class RemoteControl:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._claims = 0
-        self._looks = 0
+        #: number of claims and of requests for revocations
+        self._requests = 0
         self._lease_s = math.inf
         self._reports = asyncio.Semaphore(_REPORTS_AT_A_TIME)
+        #: the process that granted the commands of a run, by execution id
+        self._granted_by: LruCache[int, str] = LruCache(_RUNS_KNOWN)
+        #: the processes that answer; several may share the address
+        self._servers: dict[str, None] = {}
+        self._claiming: _Polls[list[Command]] = _Polls()
+        self._watching: _Polls[list[Revocation]] = _Polls()
 
     async def register(self, worker: WorkerInfo) -> work.WorkerSettings:
         """Register the worker. Raises ServerUnavailable when the server cannot be reached."""
@@ -71,27 +136,55 @@ class RemoteControl:
         wait_s: float = 0.0,
         until: Until | None = None,  # noqa: ARG002 - who claims by HTTP ends the wait by hanging up
     ) -> list[Command]:
-        first = self._claims + 1
+        if not wait_s:
+            return await self._claim_at("", worker, limit, wait_s)
+        called_at = asyncio.get_running_loop().time()
+        servers = self._claiming.free(self._servers)
+        left = limit - self._claiming.limit
+        for count in range(len(servers), 0, -1):
+            share = -(-left // count)
+            if share > 0:
+                left -= share
+                server = servers[-count]
+                self._claiming.start(server, self._claim_at(server, worker, share, wait_s), share)
+        commands: list[Command] = []
+        for claimed, poll in await self._claiming.ended():
+            for command in claimed:
+                # The server counts from its own request, which may be older than this call.
+                command.waited_ms -= round((called_at - poll.began) * 1000)
+            commands += claimed
+        return commands
 
-        def asked(failures: int) -> work.ClaimBody:
-            # The number changes only after an answer: until then it is the same claim, and the server returns the same
-            # commands.
-            self._claims = first + failures
-            return work.ClaimBody(worker, min(limit, work.MOST_COMMANDS), wait_s, self._claims)
-
-        return (await self._transport.call(ops.CLAIM, body=asked, wait_s=wait_s, answers=_SHUT_OUT)).commands
+    async def _claim_at(self, preferred: str, worker: WorkerInfo, limit: int, wait_s: float) -> list[Command]:
+        """Claim commands from one process, if it can be reached."""
+        number = self._number()
+        body = work.ClaimBody(worker, min(limit, work.MOST_COMMANDS), wait_s)
+        claimed, server = await self._transport.call_at(
+            preferred, ops.CLAIM, lambda failures: replace(body, n=number(failures)), wait_s=wait_s, answers=_SHUT_OUT
+        )
+        self._answered_by(server, preferred)
+        for command in claimed.commands:
+            self._granted_by.replace(command.execution_id, server)
+        return claimed.commands
 
     async def report(self, report: Report) -> ReportAnswer:
         async with self._reports:
-            return await self._transport.call(ops.REPORT, body=report, answers=_ANSWERS, tries=_TRIES)
+            preferred = self._granted_by.get(report.execution_id) or ""
+            answer, server = await self._transport.call_at(
+                preferred, ops.REPORT, report, answers=_ANSWERS, tries=_TRIES
+            )
+        if server != preferred:
+            self._granted_by.replace(report.execution_id, server)
+            self._servers.setdefault(server)
+        return answer
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
-        asked = work.HeartbeatBody(worker_id, list(held))
+        body = work.HeartbeatBody(worker_id, list(held))
         try:
             # A server that hangs must not prevent the worker from noticing that its lease expires.
             async with asyncio.timeout(self._lease_s / 4):
                 # The shorter limit leaves time for another server, if there is one.
-                return (await self._transport.once(ops.HEARTBEAT, asked, limit_s=self._lease_s / 8)).commands
+                return (await self._transport.once(ops.HEARTBEAT, body, limit_s=self._lease_s / 8)).commands
         except TimeoutError:
             raise ServerUnavailable(f"no answer within {self._lease_s / 4:g} s, a quarter of the lease") from None
 
@@ -101,23 +194,56 @@ class RemoteControl:
     async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
         if not wait_s:  # without a wait there are no retries either
             return (await self._transport.once(ops.REVOKED, work.RevokedBody(worker_id, held=list(held)))).revoked
-        first = self._looks + 1
+        for server in self._watching.free(self._servers):
+            self._watching.start(server, self._revoked_at(server, worker_id, wait_s, self._granted(server, held)))
+        return [revocation for revoked, _ in await self._watching.ended() for revocation in revoked]
 
-        def asked(failures: int) -> work.RevokedBody:
-            self._looks = first + failures
-            return work.RevokedBody(worker_id, wait_s, self._looks, list(held))
+    def _granted(self, server: str, held: Sequence[Held]) -> list[Held]:
+        """Return the held commands that a process granted, and those of which it is not known who did."""
+        if not server:
+            return list(held)
+        return [command for command in held if self._granted_by.get(command[0]) in (server, None)]
 
-        return (await self._transport.call(ops.REVOKED, body=asked, wait_s=wait_s, answers=_SHUT_OUT)).revoked
+    async def _revoked_at(self, preferred: str, worker_id: str, wait_s: float, held: list[Held]) -> list[Revocation]:
+        """Wait at one process for revocations, if it can be reached."""
+        number = self._number()
+        body = work.RevokedBody(worker_id, wait_s, 0, held)
+        answer, server = await self._transport.call_at(
+            preferred, ops.REVOKED, lambda failures: replace(body, n=number(failures)), wait_s=wait_s, answers=_SHUT_OUT
+        )
+        self._answered_by(server, preferred)
+        return answer.revoked
+
+    def _number(self) -> Callable[[int], int]:
+        """Return the numbers of a request by the number of its failures. The number changes only after an answer: until
+        then it is the same request, and the server returns the same answer.
+        """
+        numbers: dict[int, int] = {}
+
+        def number(failures: int) -> int:
+            if failures not in numbers:
+                self._requests += 1
+                numbers[failures] = self._requests
+            return numbers[failures]
+
+        return number
+
+    def _answered_by(self, server: str, preferred: str) -> None:
+        """Record which process answered."""
+        if server != preferred:
+            # The preferred one may be gone. If it is not, its next answer to a report adds it again.
+            self._servers.pop(preferred, None)
+            self._servers.setdefault(server)
 
     async def program(self, digest: str) -> Program:
         body = await self._transport.raw(ops.PLAN, ops.ByDigest(digest), answers=_ANSWERS, tries=_TRIES)
         if net.digest(body) != digest:
-            raise InvariantBroken(f"the server returned another plan for {digest[:12]} is another one")
+            raise InvariantBroken(f"the server returned another plan for {digest[:12]}")
         return Program(net.decode(body), digest, len(body))
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
-        asked = work.LoopResultsBody(execution_id, step, run, after, limit)
-        return await self._transport.call(ops.LOOP_RESULTS, body=asked)
+        body = work.LoopResultsBody(execution_id, step, run, after, limit)
+        return await self._transport.call(ops.LOOP_RESULTS, body=body)
 
     async def write_logs(self, lines: Sequence[LogLine]) -> None:
         await self._transport.call(ops.WRITE_LOGS, body=work.Lines(list(lines)), patience_s=_LOGS_PATIENCE_S)

@@ -60,7 +60,7 @@ class RemoteResults:
                 self.transport.failed(problem)
                 await self.find(tenant, sha256)
         if whole is not None and whole.hexdigest() != sha256:
-            raise ResultUnavailable(f"the stored result {sha256[:80]} was changed on its way; run it again")
+            raise ResultUnavailable(f"the stored result {sha256[:80]} was changed in transit; run it again")
 
     async def items(self, tenant: str, sha256: str, first: int, last: int) -> list[Any]:
         _check_name(sha256)
@@ -156,7 +156,7 @@ class RemoteWriter:
         self._bytes += len(chunk)
         if self._bytes > self._results.max_bytes:
             raise ResultTooLarge(
-                f"the result takes more than {self._results.max_bytes} bytes; nothing of it is kept: make it smaller, or "
+                f"the result has more than {self._results.max_bytes} bytes; nothing of it is kept: make it smaller, or "
                 "raise ARCLOG_RESULTS_MAX_BYTES on the server"
             )
         self._hash.update(chunk)

@@ -17,6 +17,7 @@ from msgspec import Struct
 from arclog.client.calls import address_of
 from arclog.client.connection import Connection
 from arclog.drivers.backoff import retry
+from arclog.drivers.http.direct import Answer
 from arclog.model.errors import (
     ArclogError,
     Conflict,
@@ -68,6 +69,22 @@ class Transport:
         )
         return decoded(raw, operation)
 
+    async def call_at(
+        self,
+        server: str,
+        operation: Operation[A],
+        body: Body,
+        *,
+        wait_s: float = 0.0,
+        answers: tuple[type[ArclogError], ...] = (ArclogError,),
+        tries: float = math.inf,
+    ) -> tuple[A, str]:
+        """Like `call`, but one of several processes at the address is preferred ('' for any). Return the name of the
+        process that responded, too; any of them may.
+        """
+        answer = await self._answer(operation, None, body, wait_s, math.inf, answers, tries, server)
+        return decoded(answer.body, operation), answer.server
+
     async def raw(
         self,
         operation: Operation[Any],
@@ -80,11 +97,26 @@ class Transport:
         tries: float = math.inf,
     ) -> bytes:
         """The body of the answer; see `call`."""
+        return (await self._answer(operation, params, body, wait_s, patience_s, answers, tries)).body
+
+    async def _answer(
+        self,
+        operation: Operation[Any],
+        params: Struct | None,
+        body: Body,
+        wait_s: float,
+        patience_s: float,
+        answers: tuple[type[ArclogError], ...],
+        tries: float,
+        server: str = "",
+    ) -> Answer:
         failures = unanswered = 0
 
-        async def attempt() -> bytes:
+        async def attempt() -> Answer:
             sent = body(failures) if callable(body) else body
-            return await self._once(operation, params, sent, wait_s, sent_before=unanswered)
+            # A process that did not respond is not preferred a second time.
+            preferred = "" if failures or unanswered else server
+            return await self._once(operation, params, sent, wait_s, sent_before=unanswered, server=preferred)
 
         def pause_s(problem: ArclogError) -> float | None:
             nonlocal failures, unanswered
@@ -97,7 +129,7 @@ class Transport:
                 return None
             if str(problem) not in self._logged:
                 self._logged.add(str(problem))
-                log.error("the server %s fails: %s; it is asked again", self.connection.url, problem)
+                log.error("the server %s fails: %s; the request is repeated", self.connection.url, problem)
             return 0.0
 
         answer = await retry(attempt, on=ArclogError, patience_s=patience_s, pause_s=pause_s)
@@ -106,11 +138,11 @@ class Transport:
 
     async def sent(self, operation: Operation[A], params: Struct) -> A:
         """One try at each server, with parameters only."""
-        return decoded(await self._once(operation, params, None, 0.0), operation)
+        return decoded((await self._once(operation, params, None, 0.0)).body, operation)
 
     async def once(self, operation: Operation[A], body: Struct, *, limit_s: float = math.inf) -> A:
         """One try at each server, which may fail."""
-        return decoded(await self._once(operation, None, body, 0.0, limit_s), operation)
+        return decoded((await self._once(operation, None, body, 0.0, limit_s)).body, operation)
 
     async def until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """The result of the first attempt that does not fail with a temporary error."""
@@ -145,9 +177,10 @@ class Transport:
         wait_s: float,
         limit_s: float = math.inf,
         sent_before: int = 0,
-    ) -> bytes:
+        server: str = "",
+    ) -> Answer:
         path, query = address_of(operation, params)
-        return await self.connection.ask(
+        return await self.connection.exchange(
             operation.method,
             path,
             params=query,
@@ -156,6 +189,7 @@ class Transport:
             extra_s=wait_s,
             limit_s=min(limit_s, self.limit_s),
             sent_before=sent_before,
+            server=server,
         )
 
 

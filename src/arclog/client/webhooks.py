@@ -62,8 +62,8 @@ def verify(
     """
     if not secret:
         raise WebhookRefused("there is no secret to check the webhook with")
-    given = {name.lower(): value for name, value in headers.items()}
-    sent, delivery, signed = (given.get(name, "") for name in (TIMESTAMP, DELIVERY, SIGNATURE))
+    by_name = {name.lower(): value for name, value in headers.items()}
+    sent, delivery, signed = (by_name.get(name, "") for name in (TIMESTAMP, DELIVERY, SIGNATURE))
     if not (sent and delivery and signed):
         raise WebhookRefused(f"the webhook is not signed: it lacks {TIMESTAMP}, {DELIVERY} or {SIGNATURE}")
     expected = signature(secret, sent, delivery, body)

@@ -222,18 +222,19 @@ class Call:
     async def body(self, kind: type[T]) -> T:
         """The body as a type; an empty one is `{}`."""
         raw = await self.raw_body(count_values=True) or b"{}"
-        return await self.decoded_json(raw, lambda: decoded(raw, kind))
+        return await self.decoded_json(raw, lambda text: msgspec.json.decode(text, type=kind))
 
-    async def decoded_json(self, raw: bytes, decode: Callable[[], T]) -> T:
+    async def decoded_json(self, raw: bytes, decode: Callable[[bytes], T]) -> T:
         """Decode a body. Decoding many values takes as long as many requests, so it runs in the tenant's turns, which
-        limit its share of the time.
+        limit its share of the time. Raises RequestRejected for an invalid body.
         """
         if len(raw) < _SMALL:
-            return decode()
+            return decoded_by(decode, raw)
         self.hold_decoded(raw)
         principal = self._principal
-        decoded: T = await self.services.turns("" if principal is None else principal.tenant, decode)
-        return decoded
+        tenant = "" if principal is None else principal.tenant
+        value: T = await self.services.turns(tenant, lambda: decoded_by(decode, raw))
+        return value
 
     def hold_decoded(self, raw: bytes) -> None:
         """Count the memory of a large body when it is decoded. Raises TooManyRequests or RequestTooLarge."""
@@ -270,15 +271,14 @@ def numbers_fit() -> Iterator[None]:
 
 
 def decoded(raw: bytes, kind: type[T]) -> T:
-    with body_fits():
-        return msgspec.json.decode(raw, type=kind)
+    """A body, or a part of one, as a type. Raises RequestRejected for an invalid one."""
+    return decoded_by(lambda text: msgspec.json.decode(text, type=kind), raw)
 
 
-@contextmanager
-def body_fits() -> Iterator[None]:
-    """Raise a RequestRejected for an invalid body."""
+def decoded_by(decode: Callable[[bytes], T], raw: bytes) -> T:
+    """A decoded body. Raises RequestRejected for an invalid one."""
     try:
-        yield
+        return decode(raw)
     except msgspec.ValidationError as problem:
         raise RequestRejected(f"the body does not match the schema: {problem}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:

@@ -8,6 +8,7 @@ becomes a problem (RFC 9457) in one place.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -24,8 +25,9 @@ from starlette.types import Receive, Scope, Send
 from arclog.engine.commits.quarantine import REPEATED
 from arclog.model.errors import ArclogError, InvariantBroken, NotAllowed, NotHolder, RequestRejected, Unauthenticated
 from arclog.model.principal import may_act_for_the_tenant
-from arclog.operations.operation import ATTEMPT_HEADER, DECODED, JSON, PRODUCE, WORK, NoParams, Operation
-from arclog.server.call import LOOKING, Call, body_fits
+from arclog.operations.operation import ATTEMPT_HEADER, DECODED, JSON, PRODUCE, SERVER_HEADER, WORK, NoParams, Operation
+from arclog.server.call import LOOKING, Call
+from arclog.server.connections import JOIN_WRITES
 from arclog.server.headers import SECURITY, respond
 from arclog.server.problems import answer_of, hide_places, problem
 from arclog.server.services import Services
@@ -123,6 +125,7 @@ _IN_THE_LOG = (WORK, PRODUCE)
 _YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 _ATTEMPT = ATTEMPT_HEADER.lower()
 _JSON_HEADER = (b"content-type", JSON.encode())
+_SERVER = SERVER_HEADER.lower().encode()
 
 
 class Reply(NamedTuple):
@@ -201,13 +204,7 @@ class Route:
             media = call.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media in _YAML:
                 return self.operation.takes(**{self.operation.yaml_field: _text(await call.raw_body())})
-        raw = await call.raw_body(count_values=True) or b"{}"
-
-        def decode() -> Any:
-            with body_fits():
-                return decoder.decode(raw)
-
-        return await call.decoded_json(raw, decode)
+        return await call.decoded_json(await call.raw_body(count_values=True) or b"{}", decoder.decode)
 
 
 def _text(raw: bytes) -> str:
@@ -282,6 +279,8 @@ class Dispatcher:
     def __init__(self, services: Services, operations: Iterable[Operation[Any]]) -> None:
         self._services = services
         self._routes = Routes(operations)
+        #: the header that names this server in responses to workers
+        self._name = ((_SERVER, os.urandom(4).hex().encode()),)
 
     def is_urgent(self, scope: Scope) -> bool:
         """Return whether a request is for an operation that must be served even when the server is busy."""
@@ -305,7 +304,8 @@ class Dispatcher:
         answer: Response | _Encoded
         repeated = REPEATED.set(True) if _ATTEMPT in call.headers else None
         try:
-            answer = _answered(operation, await route.answer(call))
+            headers = self._name if operation.access is WORK else ()
+            answer = _answered(operation, await route.answer(call), headers)
         except ArclogError as error:
             answer = await self._refusal(call, error)
         except HTTPException as error:
@@ -321,6 +321,9 @@ class Dispatcher:
         if isinstance(answer, Response):
             await respond(answer, scope, receive, send)
         else:
+            join_writes = scope.get(JOIN_WRITES)
+            if join_writes is not None and answer.body and scope["method"] != "HEAD":
+                join_writes()
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
             await send({"type": "http.response.body", "body": answer.body})
 
@@ -338,15 +341,14 @@ class Dispatcher:
         return answer_of(error)
 
 
-def _answered(operation: Operation[Any], value: Any) -> Response | _Encoded:
-    """Return the response for a handler's result."""
+def _answered(operation: Operation[Any], value: Any, more: tuple[tuple[bytes, bytes], ...]) -> Response | _Encoded:
+    """Return the response for a handler's result, with `more` headers."""
     if isinstance(value, Response):
         return value
     status = operation.status
-    more: tuple[tuple[bytes, bytes], ...] = ()
     if type(value) is Reply:
         status = value.status
-        more = tuple((name.lower().encode(), text.encode()) for name, text in value.headers.items())
+        more += tuple((name.lower().encode(), text.encode()) for name, text in value.headers.items())
         value = value.value
     if status == HTTPStatus.NO_CONTENT:
         return _Encoded(status, (*more, *SECURITY), b"")

@@ -97,7 +97,7 @@ def choose_results(settings: Settings) -> Results:
         return BlobResults(NatsBlobs(lambda: cluster.connect(timeout_s), f"NATS {cluster}", settings), settings)
     if slashes and scheme in ("s3", "gs", "az"):
         with required("object", "ARCLOG_RESULTS_URL"):
-            from arclog.results.blobs.object.blobs import ObjectBlobs
+            from arclog.results.blobs.object import ObjectBlobs
         return BlobResults(ObjectBlobs(url, settings), settings)
     # An invalid value may be a misplaced password, so it is not repeated.
     raise SettingsError(

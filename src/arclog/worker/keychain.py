@@ -41,6 +41,11 @@ class CommandSecrets:
         self._redactor: Redactor | None = None
         self._local_resolved = False
 
+    @property
+    def has_entries(self) -> bool:
+        """Return whether the playbook declares secrets. Without any, nothing is resolved or redacted."""
+        return bool(self._entries)
+
     async def open(self, task: TaskProgram) -> AttemptSecrets:
         """Resolve the secrets that the next attempt of a task uses. A missing secret fails the attempt."""
         attempt = AttemptSecrets(self)

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import ValidationError
 
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.errors import RequestRejected, ResultUnavailable
 from arclog.model.refs import FILE, ResultRef, as_ref, parse_ref
 from arclog.worker.reading import StoredReader, SyncReader

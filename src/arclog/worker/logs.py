@@ -41,10 +41,15 @@ class LogSink:
     def has_lines(self) -> bool:
         return bool(self._lines)
 
-    def for_attempt(self, frame: Frame, move: Run) -> Callable[[str, str], None]:
-        """Return the log writer of one attempt. After the limit, it writes one line about it and drops the rest."""
-        used = 0
+    def of_attempt(self, frame: Frame, move: Run) -> tuple[Callable[[str, str], None], AttemptProgress]:
+        """Return the log writer and the progress reporter of one attempt. The reporter must be ended with the attempt."""
         write = self._writer(frame, move)
+        progress = AttemptProgress(write, self._clock.monotonic, self._progress_s, self._wait_for)
+        return self._limited(write), progress
+
+    def _limited(self, write: Callable[[str, str], None]) -> Callable[[str, str], None]:
+        """Return a writer that, after the limit of an attempt, writes one line about it and drops the rest."""
+        used = 0
 
         def take(stream: str, text: str) -> None:
             nonlocal used
@@ -56,10 +61,6 @@ class LogSink:
             write(stream, text)
 
         return take
-
-    def progress_of(self, frame: Frame, move: Run) -> AttemptProgress:
-        """Return the progress reporter of one attempt. It must be ended with the attempt."""
-        return AttemptProgress(self._writer(frame, move), self._clock.monotonic, self._progress_s, self._wait_for)
 
     def _wait_for(self, progress: AttemptProgress) -> None:
         self._reporting.add(progress)

@@ -51,6 +51,26 @@ if TYPE_CHECKING:
     from arclog.worker.local_files import LocalFiles
 
 
+class Limits(Struct, frozen=True):
+    """Settings that every command needs, read once."""
+
+    max_set_bytes: int
+    longest_sleep_s: float
+    max_inputs_bytes: int
+    extracted_max_bytes: int
+    read_max_bytes: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        return cls(
+            max_set_bytes=settings.integer("limits.max_ctx_bytes"),
+            longest_sleep_s=settings.number("tasks.sleep_under_lease_s"),
+            max_inputs_bytes=settings.integer("events.inputs_max_bytes"),
+            extracted_max_bytes=settings.integer("results.extracted_max_bytes"),
+            read_max_bytes=settings.integer("results.read_max_bytes"),
+        )
+
+
 class Surroundings(Struct, frozen=True):
     toolbox: Toolbox
     results: Results
@@ -58,7 +78,7 @@ class Surroundings(Struct, frozen=True):
     secrets: Secrets | None
     logs: LogSink
     clock: Clock
-    settings: Settings
+    limits: Limits
     control: Control
     sync_reader: SyncReader
     kept: ReadLately
@@ -89,7 +109,7 @@ class CommandRun:
         stream: ReportStream,
         around: Surroundings,
     ) -> None:
-        settings = around.settings
+        limits = around.limits
         self.command = command
         self.program = program
         self.step: StepProgram = program.steps[command.step]
@@ -98,34 +118,32 @@ class CommandRun:
         self.clock = around.clock
         self.fail_fast = self.step.plan.failure_mode == "fail_fast"
         self.iterator = iterator_of(self.step)
-        self.max_set_bytes = settings.integer("limits.max_ctx_bytes")
-        self.longest_sleep_s = settings.number("tasks.sleep_under_lease_s")
+        self.max_set_bytes = limits.max_set_bytes
+        self.longest_sleep_s = limits.longest_sleep_s
         if command.loop is not None and command.loop.at_a_time > 1:
             # The command continues with its other iterations during a retry delay: no single iteration ends it.
             self.longest_sleep_s = math.inf
         tenant = command.scope.partition("/")[0]
-        limits = program.plan.limits
         self.event_room = program.event_room
         # An event must also hold the config of a task that the engine runs.
-        self.max_inputs_bytes = min(settings.integer("events.inputs_max_bytes"), self.event_room // 2)
-        self.results = TaskResults(around.results, tenant, limits.inline_max_bytes)
+        self.max_inputs_bytes = min(limits.max_inputs_bytes, self.event_room // 2)
+        self.results = TaskResults(around.results, tenant, program.plan.limits.inline_max_bytes)
         self.reader = StoredReader(
             around.results,
             tenant,
             around.sync_reader,
             around.kept,
             LoopResults(around.control, around.results, tenant, around.ordered),
-            settings,
+            limits.read_max_bytes,
         )
         self.storing = Storing(
             self.reader,
             around.results.name,
             program.demand[command.step],
-            limits,
-            settings.integer("results.extracted_max_bytes"),
+            program.plan.limits,
+            limits.extracted_max_bytes,
         )
         self.evaluating = Evaluating(around.sync_reader, self.storing, self.results)
-        self.expanding = Expanding(self.step, limits, around.sync_reader, self.reader, self.storing, self.results)
         self.secrets = CommandSecrets(around.secrets, program.plan.keychain, command.scope, command.execution_id)
         self.frame = Frame(
             execution_id=str(command.execution_id),
@@ -145,7 +163,15 @@ class CommandRun:
         if not command.started:
             self._add(self._event("step.started", self.frame))
         if command.expansion is not None:
-            for event in await self.expanding.events(command.expansion, self.frame, self.clock.now()):
+            expanding = Expanding(
+                self.step,
+                self.program.plan.limits,
+                self.around.sync_reader,
+                self.reader,
+                self.storing,
+                self.results,
+            )
+            for event in await expanding.events(command.expansion, self.frame, self.clock.now()):
                 self._add(event)
             return
         if command.loop is None:
@@ -267,7 +293,8 @@ class CommandRun:
 
     async def _attempt(self, pipeline: Pipeline, move: Run, frame: Frame) -> dict[str, Any] | None:
         """Run one attempt. Returns its outcome record, or None if the engine continues it."""
-        await self._wait_until(move.due)
+        if move.due:
+            await self._wait_until(move.due)
         plan = move.task.plan
         toolbox = self.around.toolbox
         # Tasks that run no tool, or only pass values on, see references: a path is useless after the attempt.
@@ -287,14 +314,15 @@ class CommandRun:
         self, pipeline: Pipeline, move: Run, frame: Frame, files: LocalFiles | None
     ) -> dict[str, Any] | None:
         plan = move.task.plan
-        secrets = await self.secrets.open(move.task)
+        secrets = await self.secrets.open(move.task) if self.secrets.has_entries else AttemptSecrets(self.secrets)
         problem = secrets.problem
         config: dict[str, Any] = {}
         by_ref: dict[str, Any] = {}
         if problem is None:
             try:
                 config, by_ref = await self.evaluating.config(pipeline, move, frame, secrets.scope, files)
-                problem = await secrets.authorize(config)
+                if "auth" in config:
+                    problem = await secrets.authorize(config)
             except ExpressionError as failure:
                 problem = failed(template_error(failure))
         if move.repeated:
@@ -319,7 +347,8 @@ class CommandRun:
         config = {**config, **by_ref, **move.task.verbatim}
         folder = None if files is None else files.folder
         outcome = problem or await self._run_tool(move, frame, config, pipeline, secrets, folder)
-        outcome = await secrets.conclude(outcome)
+        if self.secrets.has_entries:
+            outcome = await secrets.conclude(outcome)
         duration_ms = round((self.clock.monotonic() - begun) * 1000)
         return await self._record(move, frame, outcome, duration_ms)
 
@@ -336,7 +365,7 @@ class CommandRun:
         if plan.runs_on == "pipeline":
             return asserted(config)
         captured = frame.captured
-        progress = self.around.logs.progress_of(frame, move)
+        log, progress = self.around.logs.of_attempt(frame, move)
         context = TaskContext(
             execution_id=frame.execution_id,
             step=frame.step,
@@ -347,7 +376,7 @@ class CommandRun:
             workload=captured.workload,
             ctx=dict(ctx_of(pipeline, frame)),
             timeout_s=plan.timeout_s,
-            log=secrets.log(self.around.logs.for_attempt(frame, move)),
+            log=secrets.log(log),
             progress=secrets.progress(progress),
             results=secrets.results(self.results),
             auth=secrets.auth,
@@ -372,7 +401,7 @@ class CommandRun:
 
     async def _record(self, move: Run, frame: Frame, outcome: Outcome, duration_ms: int) -> dict[str, Any]:
         """Return the record of an outcome. Large parts are stored, with an event for each."""
-        record, events = await self.storing.outcome(move, frame, outcome, self.results, self.clock.now())
+        record, events = await self.storing.outcome(move, frame, outcome, self.results, self.clock)
         for event in events:
             self._add(event)
         for name, fields in move.task.plan.helper.items():

@@ -13,7 +13,6 @@ import msgspec
 
 from arclog.expr import MISSING, Stored
 from arclog.expr.stored import is_json
-from arclog.model.config.settings import Settings
 from arclog.model.errors import InvariantBroken, ResultStoreAway, ResultUnavailable
 from arclog.model.refs import LIST, as_ref, kept_elsewhere, parse_ref
 from arclog.plan.reads import Path, value_at
@@ -136,14 +135,14 @@ class StoredReader:
         sync_reader: SyncReader,
         kept: ReadLately,
         loops: LoopResults,
-        settings: Settings,
+        max_bytes: int,
     ) -> None:
+        """`max_bytes` is the maximum size of a value that a template reads as a whole."""
         self._fetching = Fetching(results, tenant)
         self._sync_reader = sync_reader
         self._kept = kept
         self._loops = loops
-        #: maximum size of a value that a template reads as a whole
-        self.max_bytes = settings.integer("results.read_max_bytes")
+        self.max_bytes = max_bytes
 
     def whole(self, ref: Mapping[str, Any]) -> Any:
         if ref["kind"] == "item":

@@ -14,16 +14,16 @@ from arclog.drivers.backoff import Backoff
 from arclog.model.commands import TOO_LONG, Command, Revocation
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, LeaseLost, RequestRejected, StoreError
-from arclog.plan.program import Program, Programs
+from arclog.plan.program import Programs
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control, Held, WorkerInfo
 from arclog.ports.results import Results
 from arclog.ports.secrets import Secrets
 from arclog.worker.logs import LogSink
 from arclog.worker.loop_results import Ordered
-from arclog.worker.pipeline import CommandRun, PausedHere, Surroundings
+from arclog.worker.pipeline import CommandRun, Limits, PausedHere, Surroundings
 from arclog.worker.reading import ReadLately, SyncReader, ThreadReader
-from arclog.worker.stream import ReportStream
+from arclog.worker.stream import ReportStream, Timing
 from arclog.worker.toolbox import Toolbox
 
 log = logging.getLogger("arclog.worker")
@@ -90,7 +90,7 @@ class Worker:
             secrets,
             self._logs,
             clock,
-            settings,
+            Limits.of(settings),
             control,
             sync_reader or ThreadReader(),
             ReadLately(settings.integer("results.cache_bytes")),
@@ -98,13 +98,16 @@ class Worker:
         )
         self._slots = settings.integer("worker.slots")
         self._lease_s = settings.number("leases.seconds")
-        self._settings = settings
+        self._timing = Timing.of(settings)
         self._held: dict[int, _Held] = {}
         #: number of held commands per execution
         self._held_of: Counter[int] = Counter()
         self._runs: set[asyncio.Task[None]] = set()
         #: runs that wait longer than usual for the answer to a last report: they have left their slots
         self._late: set[asyncio.Task[None]] = set()
+        #: runs whose last report was sent → the loop's time by which an answer is usual, in this order
+        self._unanswered: dict[asyncio.Task[None], float] = {}
+        self._answers_timer: asyncio.TimerHandle | None = None
         self._programs = Programs(settings)
         self._slot_free = asyncio.Event()
         self._failure: ArclogError | None = None
@@ -207,9 +210,10 @@ class Worker:
 
     async def _run_in_slot(self, command: Command | None, proved_at: float) -> None:
         """Run a command, then the commands that the answers to its reports contain, in the same slot."""
+        task = asyncio.current_task()
         while command is not None:
-            proved_at, following = await self._run_command(command, proved_at)
-            if self._late and (task := asyncio.current_task()) in self._late:
+            proved_at, following = await self._run_command(command, proved_at, task)
+            if self._late and task is not None and task in self._late:
                 following = await self._back_in_slot(task, following)
             for further in following[1:]:
                 self._begin(further, proved_at)
@@ -227,18 +231,39 @@ class Worker:
             await self._give_back(command)
         return kept
 
-    def _wait_longer(self, task: asyncio.Task[None]) -> None:
-        if len(self._late) < self._slots * _LATE_PER_SLOT:
-            self._late.add(task)
-            self._slot_free.set()
+    def _expect_answer(self, task: asyncio.Task[None]) -> None:
+        """Watch the run of a command whose last report is about to be sent.
 
-    async def _run_command(self, command: Command, proved_at: float) -> tuple[float, list[Command]]:
+        One timer serves all runs: most answers come long before it expires.
+        """
+        loop = asyncio.get_running_loop()
+        due = self._unanswered[task] = loop.time() + _USUAL_S
+        if self._answers_timer is None:
+            self._answers_timer = loop.call_at(due, self._look_at_answers)
+
+    def _look_at_answers(self) -> None:
+        """Let runs leave their slots whose answers take longer than usual."""
+        self._answers_timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for task, due in list(self._unanswered.items()):
+            if due > now:
+                self._answers_timer = loop.call_at(due, self._look_at_answers)
+                return
+            del self._unanswered[task]
+            if len(self._late) < self._slots * _LATE_PER_SLOT:
+                self._late.add(task)
+                self._slot_free.set()
+
+    async def _run_command(
+        self, command: Command, proved_at: float, task: asyncio.Task[Any] | None
+    ) -> tuple[float, list[Command]]:
         """Run a command.
 
         Returns the time of its last report and the commands in the answer; none if the command was lost or failed.
         """
         try:
-            return await self._done(command, proved_at)
+            return await self._done(command, proved_at, task)
         except (LeaseLost, RequestRejected) as lost:
             log.warning("worker %s: %s", self.info.worker_id, lost)
         except Exception as problem:
@@ -254,16 +279,19 @@ class Worker:
             )
         return 0.0, []
 
-    async def _done(self, command: Command, proved_at: float) -> tuple[float, list[Command]]:
-        program = await self._program(command.plan)
+    async def _done(
+        self, command: Command, proved_at: float, task: asyncio.Task[Any] | None
+    ) -> tuple[float, list[Command]]:
+        program = self._programs.get(command.plan)
+        if program is None:
+            program = self._programs.keep(await self._control.program(command.plan))
         stream = ReportStream(
-            self._control, self._clock, command, self.info.worker_id, self._settings, proved_at, self._held_commands
+            self._control, self._clock, command, self.info.worker_id, self._timing, proved_at, self._held_commands
         )
         if self._leaving.is_set():
             stream.leave()
-        self._held[command.command_id] = _Held(command, stream, asyncio.current_task())
+        self._held[command.command_id] = _Held(command, stream, task)
         self._held_of[command.execution_id] += 1
-        answer: asyncio.TimerHandle | None = None
         try:
             run = CommandRun(command, program, stream, self._around)
             await run.run()
@@ -271,8 +299,8 @@ class Worker:
                 held.concluding = True
             # One command, for this slot: the pending claim fills the free slots.
             wants = 0 if self._leaving.is_set() else 1
-            if (task := asyncio.current_task()) is not None:
-                answer = asyncio.get_running_loop().call_later(_USUAL_S, self._wait_longer, task)
+            if task is not None:
+                self._expect_answer(task)
             if self._logs.has_lines:
                 # Both are queued before either is awaited, so that they share a commit.
                 _, following = await asyncio.gather(self._logs.flush(), stream.flush(wants))
@@ -286,8 +314,8 @@ class Worker:
         else:
             return stream.granted_at, following
         finally:
-            if answer is not None:
-                answer.cancel()
+            if task is not None:
+                self._unanswered.pop(task, None)
             self._release(command)
             await stream.abandon()
 
@@ -299,12 +327,6 @@ class Worker:
 
     async def _give_back(self, command: Command) -> None:
         await self._control.give_back(self.info.worker_id, command.execution_id, command.command_id, command.fence)
-
-    async def _program(self, digest: str) -> Program:
-        program = self._programs.get(digest)
-        if program is None:
-            program = self._programs.keep(await self._control.program(digest))
-        return program
 
     async def _maybe_ended(self, execution_id: int) -> None:
         """Release the cached data of an execution if the worker holds none of its commands any more."""

@@ -17,6 +17,7 @@ from arclog.model.outcome import Outcome, TaskError, data_of, error, failed, res
 from arclog.model.refs import DATA, LIST, RefMeta, ResultRef, parse_ref, ref_text
 from arclog.plan.net import Limits, TaskPlan, event_room
 from arclog.plan.reads import Path, payload_paths, value_at
+from arclog.ports.clock import Clock
 from arclog.ports.results import Content, Results, ResultWriter
 from arclog.worker.reading import Fetching, StoredReader
 
@@ -48,7 +49,7 @@ class Storing:
         self._extracted_max_bytes = extracted_max_bytes
 
     async def outcome(
-        self, move: Run, frame: Frame, outcome: Outcome, results: TaskResults, now: int
+        self, move: Run, frame: Frame, outcome: Outcome, results: TaskResults, clock: Clock
     ) -> tuple[dict[str, Any], list[Event]]:
         """Return the record of an outcome, and the events of stored data.
 
@@ -61,7 +62,7 @@ class Storing:
         if outcome.result is None and outcome.stored is None and not outcome.helper and not outcome.files:
             return record, []
         try:
-            return await self._kept(move, frame, outcome, record, results, now)
+            return await self._kept(move, frame, outcome, record, results, clock.now())
         except ResultUnavailable as problem:
             return _refused(plan, result_error(problem)), []
         except (TypeError, ValueError) as problem:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from arclog.core.boundary.reports import MAX_REPORT_EVENTS
 from arclog.model.commands import Command, Report
 from arclog.model.config.settings import Settings
@@ -28,6 +30,24 @@ _SHARE = 1 / 3
 HeldCommands = Callable[[], list[tuple[int, int]]]
 
 
+class Timing(Struct, frozen=True):
+    """How long events and leases may wait, the same for all streams of a worker."""
+
+    flush_s: float
+    lease_s: float
+    #: maximum age of a confirmation before an irreversible action
+    proof_s: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> Timing:
+        lease_s = settings.number("leases.seconds")
+        return cls(
+            flush_s=settings.number("worker.started_flush_ms") / 1000,
+            lease_s=lease_s,
+            proof_s=min(settings.number("leases.proof_s"), lease_s * _SHARE),
+        )
+
+
 class ReportStream:
     """Buffers a command's events and reports them."""
 
@@ -37,7 +57,7 @@ class ReportStream:
         clock: Clock,
         command: Command,
         worker_id: str,
-        settings: Settings,
+        timing: Timing,
         proved_at: float,
         held_commands: HeldCommands | None = None,
     ) -> None:
@@ -49,11 +69,10 @@ class ReportStream:
         self._clock = clock
         self._command = command
         self._worker_id = worker_id
-        self._flush_s = settings.number("worker.started_flush_ms") / 1000
-        self._lease_s = settings.number("leases.seconds")
-        self._proof_s = min(settings.number("leases.proof_s"), self._lease_s * _SHARE)
+        self._timing = timing
         self._held_commands = held_commands or (lambda: [(command.command_id, command.fence)])
-        self._proving = asyncio.Lock()
+        #: held during a confirmation; created for the first one
+        self._proving: asyncio.Lock | None = None
         self._n = 0
         self._waiting: list[Event] = []
         self._oldest = 0.0
@@ -82,12 +101,15 @@ class ReportStream:
         """Return whether there are enough events to report, or they have waited long enough."""
         if not self._waiting:
             return False
-        return len(self._waiting) >= MAX_REPORT_EVENTS // 2 or self._clock.monotonic() - self._oldest >= self._flush_s
+        return (
+            len(self._waiting) >= MAX_REPORT_EVENTS // 2
+            or self._clock.monotonic() - self._oldest >= self._timing.flush_s
+        )
 
     def flush_soon(self) -> None:
         """Report waiting events soon, unless `flush` is called first. For use before operations that may take long."""
         if self._waiting and self._timer is None and (self._background is None or self._background.done()):
-            self._timer = asyncio.get_running_loop().call_later(self._flush_s, self._start_background)
+            self._timer = asyncio.get_running_loop().call_later(self._timing.flush_s, self._start_background)
 
     async def flush(self, wants: int = 0) -> list[Command]:
         """Report all waiting events. Raises LeaseLost if the command no longer belongs to this worker."""
@@ -102,17 +124,20 @@ class ReportStream:
 
         Sends no request if a report or a claim was answered recently.
         """
-        if self._is_proved(self._proof_s):
+        proof_s = self._timing.proof_s
+        if self._is_proved(proof_s):
             return
         asked_at = self._clock.monotonic()
+        if self._proving is None:
+            self._proving = asyncio.Lock()
         async with self._proving:
-            if self.proved_at >= asked_at and self._is_proved(self._proof_s):
+            if self.proved_at >= asked_at and self._is_proved(proof_s):
                 return  # another iteration confirmed it meanwhile
             for _ in range(_CONFIRMATIONS):
                 await self._confirm()
-                if self._is_proved(self._proof_s):
+                if self._is_proved(proof_s):
                     return
-            if not self._is_proved(self._lease_s * _SHARE):
+            if not self._is_proved(self._timing.lease_s * _SHARE):
                 raise LeaseLost(f"command {self._command.command_id} was not confirmed within a third of its lease")
 
     def _is_proved(self, within_s: float) -> bool:
@@ -125,7 +150,7 @@ class ReportStream:
             try:
                 lost = await self._control.heartbeat(self._worker_id, held)
             except ArclogError as problem:
-                if not self._is_proved(self._lease_s):
+                if not self._is_proved(self._timing.lease_s):
                     message = f"command {command.command_id} is not started: its lease may have expired and cannot be confirmed"
                     raise LeaseLost(f"{message} ({problem})") from problem
                 await self._clock.sleep(_PAUSE_S)
@@ -160,6 +185,7 @@ class ReportStream:
         await self._send(0)
 
     async def _send(self, wants: int) -> list[Command]:
+        command = self._command
         async with self._lock:
             granted: list[Command] = []
             most = MAX_REPORT_EVENTS
@@ -168,9 +194,9 @@ class ReportStream:
                 last = len(piece) == len(self._waiting)
                 report = Report(
                     worker_id=self._worker_id,
-                    execution_id=self._command.execution_id,
-                    command_id=self._command.command_id,
-                    fence=self._command.fence,
+                    execution_id=command.execution_id,
+                    command_id=command.command_id,
+                    fence=command.fence,
                     n=self._n + 1,
                     events=piece,
                     wants=wants if last else 0,
@@ -188,8 +214,11 @@ class ReportStream:
                 del self._waiting[: len(piece)]
                 self.proved_at = max(self.proved_at, sent_at)
                 self.granted_at = sent_at
-                self.pausing.set() if answer.pause or self.leaving else self.pausing.clear()
+                if answer.pause or self.leaving:
+                    self.pausing.set()
+                else:
+                    self.pausing.clear()
                 if answer.closed and not answer.commands:
-                    raise LeaseLost(f"command {self._command.command_id} has ended; the report is not needed")
+                    raise LeaseLost(f"command {command.command_id} has ended; the report is not needed")
                 granted += answer.commands
             return granted

@@ -64,18 +64,18 @@ class Toolbox:
         if refusal := self._refusal(kind, context.scope.partition("/")[0]):
             return failed(error("config", f"task {context.task}: {refusal}", code="KIND"))
         try:
-            return await self._run(kind, config, context)
+            tool = self.prepare(kind)
+            try:
+                typed = msgspec.convert(config, tool.Config)
+            except msgspec.ValidationError as problem:
+                return failed(error("config", f"task {context.task}: {problem}"))
+            if self.is_at_once(kind):
+                return await tool.run(typed, context)
+            return await self._within_limit(tool, typed, context)
         except MissingExtra as missing:
             return failed(error("config", str(missing), code="MISSING_EXTRA"))
 
-    async def _run(self, kind: str, config: Mapping[str, Any], context: TaskContext) -> Outcome:
-        tool = self.prepare(kind)
-        try:
-            typed = msgspec.convert(config, tool.Config)
-        except msgspec.ValidationError as problem:
-            return failed(error("config", f"task {context.task}: {problem}"))
-        if self.is_at_once(kind):
-            return await tool.run(typed, context)
+    async def _within_limit(self, tool: Tool, typed: Any, context: TaskContext) -> Outcome:
         limit = asyncio.timeout(context.timeout_s)
         try:
             async with limit:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from arclog.server.connections import Connections
+from arclog.server.connections import Connections, JoinedWrites
 from tests.servers.arclog import RunningServer, running
 
 PATIENCE_S = 60
@@ -206,3 +206,41 @@ def test_connections_that_end_leave_room() -> None:
     count.close("10.0.0.2")
     assert count.open("10.0.0.3")
     assert not count.open("10.0.0.1")
+
+
+class RecordingTransport(asyncio.Transport):
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+
+def test_the_head_of_an_answer_is_written_with_its_body() -> None:
+    transport = RecordingTransport()
+    writes = JoinedWrites(transport)
+    writes.write(b"continue")
+    writes.join()
+    writes.write(b"head ")
+    writes.write(b"body")
+    writes.write(b"more")
+    assert transport.writes == [b"continue", b"head body", b"more"]
+
+
+async def test_answers_with_and_without_a_body_follow_each_other(strict: RunningServer) -> None:
+    reader, writer = await opened(strict)
+    asked = [
+        (b"GET", b"/api/executions"),
+        (b"HEAD", b"/api/executions"),
+        (b"GET", b"/api/nothing"),
+        (b"GET", b"/health"),
+    ]
+    for method, path in [*asked, *asked]:
+        writer.write(b"%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % (method, path))
+        async with asyncio.timeout(PATIENCE_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+            body = await reader.readexactly(0 if method == b"HEAD" else length)
+        assert head.startswith(b"HTTP/1.1 ")
+        assert bool(body) is (method != b"HEAD")
+    writer.close()

@@ -147,7 +147,7 @@ async def test_ee4_event_request_converts_into_executor_event(wire: Wire) -> Non
     first = await wire.post(**sent)
     reader = reader_of("wire", RunSubject("", "", ""))
     told = [one.record for event in await wire.log() for one in reader.render(event)] + [
-        one.record for one in reader.rest()
+        one.record for one in reader.held_back()
     ]
     mine = next(record for record in told if record["event_id"] == OTHER)
     assert {key: mine[key] for key in ("event_type", "step", "status", "worker_id")} == {

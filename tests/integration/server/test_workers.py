@@ -87,6 +87,17 @@ async def test_a_worker_learns_the_lease_and_the_store(url: str) -> None:
     assert (welcome.lease_s, welcome.results, welcome.results_max_bytes) == (30.0, "files", 16384 << 20)
 
 
+async def test_answers_to_workers_name_the_server(here: Embedded, url: str) -> None:
+    body = msgspec.json.encode(work.ClaimBody(WorkerInfo("far", ("noop",)), 1))
+    async with served(here) as another, httpx2.AsyncClient(trust_env=False) as client:
+        names = [
+            (await client.post(f"{address}{ops.CLAIM.path}", content=body)).headers["arclog-server"]
+            for address in (url, url, another)
+        ]
+        assert "arclog-server" not in (await client.get(f"{url}/api/executions")).headers
+    assert names[0] == names[1] != names[2]
+
+
 async def test_another_protocol_and_an_odd_name_are_refused(url: str) -> None:
     async with As(url) as worker:
         with pytest.raises(RequestRejected, match="speaks protocol 2, this server 1"):

@@ -95,7 +95,7 @@ def sink_of(kept: Kept, clock: FakeClock) -> tuple[LogSink, AttemptProgress]:
     sink = LogSink(cast("Control", kept), clock, Settings())
     move = SimpleNamespace(task=SimpleNamespace(plan=SimpleNamespace(name="t")), task_run=1, attempt=2)
     frame = SimpleNamespace(execution_id="7", step="s", run=1, iteration=(3,))
-    return sink, sink.progress_of(cast("Frame", frame), cast("Run", move))
+    return sink, sink.of_attempt(cast("Frame", frame), cast("Run", move))[1]
 
 
 async def test_a_task_that_falls_silent_is_shown_as_far_as_it_came() -> None:

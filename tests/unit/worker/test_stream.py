@@ -13,7 +13,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import LeaseLost, RequestTooLarge, StoreUnavailable
 from arclog.model.events import Event
 from arclog.testing.virtual import LoopClock, run_virtually
-from arclog.worker.stream import ReportStream
+from arclog.worker.stream import ReportStream, Timing
 
 LEASE_S = 30.0
 
@@ -37,7 +37,7 @@ class Server:
 
 def stream(server: Any, proved_at: float = 0.0) -> ReportStream:
     command = Command(7, 2, 1, "p", "s", 1, 0, {}, Captured())
-    return ReportStream(server, LoopClock(), command, "w", Settings({"leases.seconds": LEASE_S}), proved_at)
+    return ReportStream(server, LoopClock(), command, "w", Timing.of(Settings({"leases.seconds": LEASE_S})), proved_at)
 
 
 def test_a_command_that_was_given_a_moment_ago_costs_no_question() -> None:

@@ -112,7 +112,7 @@ class RunEvents:
                 self._keep(reader, at, records[-1].seq if records else after)
             if len(page) < size:
                 # Records that a dialect holds back until it sees more events are added at the end of the log.
-                records += self._filtered(reader.rest(), after) if over else []
+                records += self._filtered(reader.held_back(), after) if over else []
                 break
         cut = limit
         while 0 < cut < len(records) and records[cut].seq == records[cut - 1].seq:
@@ -159,7 +159,7 @@ class RunEvents:
             if services.draining():
                 return
             if over:
-                rest = self._filtered(reader.rest(), after)
+                rest = self._filtered(reader.held_back(), after)
                 if rest:
                     yield frames(rest)
                 return

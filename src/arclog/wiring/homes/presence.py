@@ -189,11 +189,10 @@ class FileMarks:
         """Known crashes, including those that dead processes left."""
         known = {(known_crash.execution_id, known_crash.work): known_crash for known_crash in self._read()}
         self._left = list(self._left_behind())
-        left = [key for key in self._left if not key[1] & ATTEMPT]
-        for key in left:
+        for key in self._left:
             crash = known.setdefault(key, Crash(*key, 0))
             crash.count += 1
-        if left and not self._is_shared:
+        if self._left and not self._is_shared:
             self._write(list(known.values()))
         return list(known.values())
 
@@ -219,7 +218,9 @@ class FileMarks:
             self._dead[path] = file
         else:
             file.close()
-        return {mark for mark in _MARK.iter_unpack(body[: len(body) // 16 * 16]) if mark[0]}
+        marks = _MARK.iter_unpack(body[: len(body) // 16 * 16])
+        # Older releases marked their records, too, which says nothing about what killed them.
+        return {mark for mark in marks if mark[0] and not mark[1] & ATTEMPT}
 
     def _read(self) -> list[Crash]:
         try:

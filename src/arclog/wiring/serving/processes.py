@@ -208,7 +208,9 @@ class _Supervisor:
         try:
             started = [await self._start(index) for index in range(len(self._sockets))]
             up = asyncio.ensure_future(asyncio.gather(*(process.ready() for process in started)))
-            if await self._unless_stopped(up) and all(up.result()):
+            if await self._unless_stopped(up) and not all(up.result()):
+                await self._stop.wait()  # a process has ended; its exit code becomes that of the server
+            if not self._stop.is_set():
                 self._is_up = True
                 self._announce(address_of(self._sockets[0]))
                 while await self._unless_stopped(asyncio.ensure_future(self._reload.wait())):

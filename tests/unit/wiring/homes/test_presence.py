@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from arclog.ports.storage.marks import ATTEMPT, RECORD_SLOTS, STEP_SLOT
+from arclog.ports.storage.marks import ATTEMPT, HELD_SLOTS, STEP_SLOT
 from arclog.wiring.homes.presence import FileMarks, Presence
 
 
@@ -31,16 +31,15 @@ def test_a_process_that_is_gone_serves_nothing(tmp_path: Path) -> None:
     assert not Presence(tmp_path).is_served([7]), "nobody holds its lock"
 
 
-def test_a_record_that_a_dead_process_left_is_not_a_crash_by_itself(tmp_path: Path) -> None:
+def test_the_marks_of_a_dead_process_are_crashes_and_the_records_of_an_older_release_are_not(tmp_path: Path) -> None:
     dead = FileMarks(tmp_path, "dead")
     dead.begin(0, 1, 3)
     dead.begin(STEP_SLOT, 2, 3)
-    dead.begin(RECORD_SLOTS[0], 2, 3 | ATTEMPT)
-    dead.begin(RECORD_SLOTS[-1], 4, 5 | ATTEMPT)
+    dead.begin(HELD_SLOTS[-1], 4, 5 | ATTEMPT)
     dead._marks.close()
     os.close(dead._file)
     back = FileMarks(tmp_path, "back")
-    assert set(back.left()) == {(1, 3), (2, 3), (2, 3 | ATTEMPT), (4, 5 | ATTEMPT)}
+    assert set(back.left()) == {(1, 3), (2, 3)}
     assert {(crash.execution_id, crash.work, crash.count) for crash in back.crashes()} == {(1, 3, 1), (2, 3, 1)}
     back.close()
 
