@@ -35,9 +35,9 @@ class MemoryResults:
 
     def keep(self, tenant: str, sha256: str, body: bytes, items: list[bytes] | None) -> None:
         self._clock += 1
-        known = self.kept.get((tenant, sha256))
-        if items is None and known is not None:  # a list stays a list
-            items = known.items
+        previous = self.kept.get((tenant, sha256))
+        if items is None and previous is not None:  # a list stays a list
+            items = previous.items
         self.kept[tenant, sha256] = _Kept(body, items, self._clock)
 
     async def chunks(self, tenant: str, sha256: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
@@ -57,8 +57,8 @@ class MemoryResults:
         return None if kept is None else StoredBlob(tenant, sha256, len(kept.body), kept.stored_at)
 
     async def remove(self, tenant: str, sha256: str, stored_at: int | None = None) -> bool:
-        known = self.kept.get((tenant, sha256))
-        if stored_at is not None and known is not None and known.stored_at != stored_at:
+        blob = self.kept.get((tenant, sha256))
+        if stored_at is not None and blob is not None and blob.stored_at != stored_at:
             return False
         return self.kept.pop((tenant, sha256), None) is not None
 
@@ -113,7 +113,7 @@ class MemoryWriter:
         limit = self._results.settings.integer("results.max_bytes")
         if len(self._body) > limit:
             self._over = True
-            raise ResultTooLarge(f"the result takes more than {limit} bytes; raise ARCLOG_RESULTS_MAX_BYTES")
+            raise ResultTooLarge(f"the result has more than {limit} bytes; raise ARCLOG_RESULTS_MAX_BYTES")
 
     def _check(self) -> None:
         if self._over:

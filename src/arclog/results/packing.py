@@ -167,7 +167,7 @@ class PackingWriter:
         self._bytes += more
         if self._bytes > self._limits.max_bytes:
             raise ResultTooLarge(
-                f"the result takes more than {self._limits.max_bytes} bytes; nothing of it is kept: make it smaller, or "
+                f"the result has more than {self._limits.max_bytes} bytes; nothing of it is kept: make it smaller, or "
                 "raise ARCLOG_RESULTS_MAX_BYTES"
             )
 

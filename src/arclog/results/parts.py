@@ -16,7 +16,7 @@ from bisect import bisect_right
 
 from msgspec import Struct
 
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.errors import ResultUnavailable
 
 # Names of tenants and contents in result stores. Every store accepts them, and they cannot lead to another place.
@@ -154,5 +154,5 @@ def read_index(frame: bytes, file_bytes: int) -> Index:
         offset, start, first = offset + packed, start + part_bytes, first + part_rows
     adds_up = start == content and first == max(rows, 0) and len(parts) == count
     if not adds_up or offset + len(frame) != file_bytes:
-        raise Damaged("its index does not add up")
+        raise Damaged("its index is inconsistent")
     return Index(sha256.hex(), content, None if rows < 0 else rows, parts, starts, firsts)

@@ -17,9 +17,8 @@ import zstandard
 
 from arclog.model.data.lines import decoded
 from arclog.model.errors import ResultStoreAway, ResultUnavailable
-from arclog.results.blobs.port import Blob, Blobs, Replaced
+from arclog.results.blobs.port import Blob, Blobs, Replaced, Threads
 from arclog.results.parts import Damaged, Index, Part, is_sha256
-from arclog.results.threads import Threads
 
 _AT_HAND = threading.local()
 #: lines up to this size are decoded at once, longer ones in a thread
@@ -110,7 +109,7 @@ class Reader:
         self,
         tenant: str,
         sha256: str,
-        known: Mapping[Hashable, Index],
+        indexes: Mapping[Hashable, Index],
         *,
         listed: bool = False,
         instead_of: Opened | None = None,
@@ -122,7 +121,7 @@ class Reader:
             instead_of.close()
             gone = instead_of.identity
         while True:
-            blob = await self._blobs.get(tenant, sha256, known, listed=listed) if is_sha256(sha256) else None
+            blob = await self._blobs.get(tenant, sha256, indexes, listed=listed) if is_sha256(sha256) else None
             if blob is None:
                 raise ResultUnavailable(
                     f"the stored result {path} is missing: it was removed, or its store was; run the task that stored it again"
@@ -130,7 +129,7 @@ class Reader:
             try:
                 if blob.identity == gone:
                     raise Damaged("parts of it are gone")
-                index = known.get(blob.identity) or await blob.read_index()
+                index = indexes.get(blob.identity) or await blob.read_index()
                 if index.sha256 != sha256:
                     raise Damaged("it is another result under this name")
                 return Opened(blob, index, path, self._threads)

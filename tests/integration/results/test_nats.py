@@ -12,7 +12,7 @@ import zstandard
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
 from arclog.ports.results import Results
-from arclog.results.blobs.nats.objects import object_name
+from arclog.results.blobs.nats.bucket import object_name
 from arclog.testing.conformance.results import TENANT, everything, listed, read, stored
 from arclog.wiring.backends import choose_results
 from tests.integration.results.support import LONG, NOISE, ROWS, growth_mib, killed_writer, read_around, stored_around

@@ -13,8 +13,7 @@ import zstandard
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
-from arclog.results.blobs.object.blobs import Keys, ObjectBlobs, Version, superseded, version_of
-from arclog.results.blobs.object.bucket import address_of
+from arclog.results.blobs.object import Keys, ObjectBlobs, Version, address_of, superseded, version_of
 from arclog.results.store import BlobResults
 from arclog.testing.conformance.results import TENANT, everything, listed, read, sha256_of, stored
 from tests.integration.results.support import NOISE, ROWS, growth_mib, killed_writer

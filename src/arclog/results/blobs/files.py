@@ -16,12 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.errors import ResultUnavailable
 from arclog.ports.results import StoredBlob
-from arclog.results.blobs.port import Blobs, Known, RangeBlob, Upload
+from arclog.results.blobs.port import Blobs, Known, RangeBlob, Upload, await_in_thread
 from arclog.results.parts import folder_of, is_sha256, tenant_of
-from arclog.results.threads import over
 
 # The layout of stored files: `<root>/<tenant>/<aa>/<sha256>.zst`, and `<root>/.new/` for files being written.
 #
@@ -190,15 +189,15 @@ class Folders:
         """Open a folder; create it if necessary. It is synced in any case, since another process may have created it
         without syncing it yet.
         """
-        known = f"{above}/{name}"
+        path = f"{above}/{name}"
         try:
             os.mkdir(name, 0o700, dir_fd=inside)
-            self._durable.discard(known)
+            self._durable.discard(path)
         except FileExistsError:
             pass
-        if known not in self._durable:
+        if path not in self._durable:
             os.fsync(inside)
-            self._durable.add(known)
+            self._durable.add(path)
         with self._opened(name, inside) as folder:
             yield folder
 
@@ -256,16 +255,16 @@ class FileBlobs(Blobs):
     def put(self, tenant: str, *, listed: bool) -> FileUpload:
         return FileUpload(self, self._folders, tenant, listed=listed)
 
-    async def get(self, tenant: str, sha256: str, known: Known = (), *, listed: bool = False) -> FileBlob | None:  # noqa: ARG002 - there is one form at a time
-        return await self.threads.run(self._get, tenant, sha256, known)
+    async def get(self, tenant: str, sha256: str, indexes: Known = (), *, listed: bool = False) -> FileBlob | None:  # noqa: ARG002 - there is one form at a time
+        return await self.threads.run(self._get, tenant, sha256, indexes)
 
-    def _get(self, tenant: str, sha256: str, known: Known) -> FileBlob | None:
+    def _get(self, tenant: str, sha256: str, indexes: Known) -> FileBlob | None:
         try:
             file = self._folders.open(tenant, sha256)
             if file is None:
                 return None
             try:
-                return FileBlob(file, self, tenant, sha256, known)
+                return FileBlob(file, self, tenant, sha256, indexes)
             except OSError:
                 os.close(file)
                 raise
@@ -314,7 +313,7 @@ class FileBlobs(Blobs):
 class FileBlob(RangeBlob):
     """An open file."""
 
-    def __init__(self, file: int, blobs: FileBlobs, tenant: str, sha256: str, known: Known) -> None:
+    def __init__(self, file: int, blobs: FileBlobs, tenant: str, sha256: str, indexes: Known) -> None:
         about = os.fstat(file)
         super().__init__(about.st_size)
         self.identity = _identity(about)
@@ -322,7 +321,7 @@ class FileBlob(RangeBlob):
         self._blobs = blobs
         self._name = (tenant, sha256)
         self._reading: Future[bytes] | None = None
-        if self.identity not in known:  # read in the thread that opened it
+        if self.identity not in indexes:  # read in the thread that opened it
             self._end_at = max(self.size - self.END_BYTES, 0)
             self._end = os.pread(file, self.END_BYTES, self._end_at)
 
@@ -425,7 +424,7 @@ def _identity(about: os.stat_result) -> Hashable:
 
 
 def _close(reading: Future[bytes] | None, file: int) -> None:
-    over(reading)
+    await_in_thread(reading)
     os.close(file)
 
 

@@ -9,12 +9,76 @@ Failures are `ResultUnavailable`, or `ResultStoreAway` if the same request may s
 
 from __future__ import annotations
 
+import asyncio
+import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Hashable
+from collections.abc import AsyncIterator, Callable, Collection, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
 
 from arclog.ports.results import StoredBlob
 from arclog.results.parts import END_BYTES, Index, folder_of, index_bytes, read_index
-from arclog.results.threads import Threads
+
+# ── threads ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# A few threads for hashing, compression and I/O, started with the first work.
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: more threads do not make one result faster, and the machine has other work
+MOST = 4
+
+
+class Threads:
+    """Runs calls in threads, in order of submission."""
+
+    def __init__(self) -> None:
+        self.count = max(2, min(MOST, os.cpu_count() or 1))
+        self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        if self._closed:  # late cleanup runs at once, so that nothing is left behind
+            return _at_once(call, *args, **kwargs)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.count, "arclog-results")
+        return self._pool.submit(call, *args, **kwargs)
+
+    async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self.result(self.submit(call, *args, **kwargs))
+
+    async def result(self, work: Future[R]) -> R:
+        """Return the result of some work. The work continues if the caller is cancelled meanwhile."""
+        return await asyncio.shield(asyncio.wrap_future(work))
+
+    async def close(self) -> None:
+        """Wait for submitted work, then stop."""
+        self._closed = True
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await asyncio.to_thread(pool.shutdown)
+
+
+def _at_once(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+    done: Future[R] = Future()
+    try:
+        done.set_result(call(*args, **kwargs))
+    except BaseException as problem:  # noqa: BLE001 - it is raised where the result is awaited
+        done.set_exception(problem)
+    return done
+
+
+def await_in_thread(work: Future[Any] | None) -> None:
+    """Wait in a thread until work that was submitted before has ended, whatever its result. Work starts in order, so it
+    has begun and waiting for it cannot hang.
+    """
+    if work is not None and not work.cancelled():
+        work.exception()
+
+
+# ── port ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 #: identities of blobs whose indexes are already known
 Known = Collection[Hashable]
@@ -125,7 +189,7 @@ class Blobs(ABC):
         """Begin to store a blob. `listed` means that its content is a list."""
 
     @abstractmethod
-    async def get(self, tenant: str, sha256: str, known: Known = (), *, listed: bool = False) -> Blob | None:
+    async def get(self, tenant: str, sha256: str, indexes: Known = (), *, listed: bool = False) -> Blob | None:
         """Open a blob; None if there is none. The indexes of `known` blobs are not read. With `listed`, the list is
         chosen from two forms of the same content.
         """

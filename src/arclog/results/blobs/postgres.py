@@ -82,13 +82,13 @@ class PgConnection:
             )
         if isinstance(problem, TimeoutError):
             return ResultStoreAway(
-                f"the result store {self.place} did not answer within {self._timeout_s:g} s; look whether it is overwhelmed "
+                f"the result store {self.place} did not answer within {self._timeout_s:g} s; check whether it is overloaded "
                 "or its machine hangs (setting results.timeout_s)"
             )
         if refusal_of(problem).meaning in _PASSING:
             return ResultStoreAway(
-                f"the result store {self.place} cannot be reached ({text_of(problem)}); look whether the server runs and "
-                "lets more connections in"
+                f"the result store {self.place} cannot be reached ({text_of(problem)}); check whether the server is running and "
+                "accepts more connections"
             )
         return ResultUnavailable(
             f"the result store {self.place} refuses ({text_of(problem)}); check {self._setting} and the permissions of its user"
@@ -117,8 +117,8 @@ class PostgresBlobs(Blobs):
     def put(self, tenant: str, *, listed: bool) -> PostgresUpload:
         return PostgresUpload(self, tenant, listed=listed)
 
-    async def get(self, tenant: str, sha256: str, known: Known = (), *, listed: bool = False) -> PostgresBlob | None:  # noqa: ARG002 - there is one form at a time
-        rows = await self.ask("open", ([*known], folder_of(tenant), sha256))
+    async def get(self, tenant: str, sha256: str, indexes: Known = (), *, listed: bool = False) -> PostgresBlob | None:  # noqa: ARG002 - there is one form at a time
+        rows = await self.ask("open", ([*indexes], folder_of(tenant), sha256))
         return PostgresBlob(self, *rows[0]) if rows else None
 
     async def stat(self, tenant: str, sha256: str) -> StoredBlob | None:

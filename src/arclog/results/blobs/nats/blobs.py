@@ -16,8 +16,11 @@ from msgspec.structs import replace
 from arclog.model.config.settings import Settings
 from arclog.model.errors import InvariantBroken, ResultStoreAway, ResultUnavailable
 from arclog.ports.results import StoredBlob
-from arclog.results.blobs.nats.bucket import Bucket, Connect, Current, MovedOn
-from arclog.results.blobs.nats.objects import (
+from arclog.results.blobs.nats.bucket import (
+    Bucket,
+    Connect,
+    Current,
+    MovedOn,
     ObjectInfo,
     PlacedIndex,
     content_of,
@@ -44,7 +47,7 @@ class NatsBlobs(Blobs):
     def put(self, tenant: str, *, listed: bool) -> NatsUpload:  # noqa: ARG002 - what is there is always looked at
         return NatsUpload(self, self._bucket, tenant)
 
-    async def get(self, tenant: str, sha256: str, known: Known = (), *, listed: bool = False) -> NatsBlob | None:  # noqa: ARG002 - there is one form at a time, and its index is read by itself
+    async def get(self, tenant: str, sha256: str, indexes: Known = (), *, listed: bool = False) -> NatsBlob | None:  # noqa: ARG002 - there is one form at a time, and its index is read by itself
         current = await self._current(tenant, sha256)
         return None if current is None else NatsBlob(self._bucket, current.info)
 

@@ -1,1 +1,0 @@
-"""Blobs in a bucket of S3, Google Cloud or Azure."""
