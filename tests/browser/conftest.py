@@ -24,7 +24,7 @@ FIRST_TEST_S = 600
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent == Path(__file__).parent:
+        if item.nodeid.startswith("tests/browser/"):
             item.add_marker(pytest.mark.timeout(FIRST_TEST_S))
 
 

@@ -38,6 +38,7 @@ def views(made: dict[str, str]) -> dict[str, str]:
         "runs": "/runs",
         "runs-failed": "/runs?state=FAILED",
         "runs-none": "/runs?q=no such run",
+        "runs-events": "/runs/events?entity=task&where=status == 'error'",
         "run-failed": f"/runs/{made['orders']}",
         "run-waiting": f"/runs/{made['ship']}",
         "run-signal": f"/runs/{made['wait']}",

@@ -285,3 +285,25 @@ def test_an_event_that_does_not_exist_is_said_and_cannot_be_forked(
     page.get_by_role("button", name="Show event", exact=True).click()
     expect(page.get_by_role("tab", name="Events")).to_be_in_viewport()
     expect(page.get_by_role("row").filter(has_text="task.failed").first).to_be_in_viewport()
+
+
+def test_events_of_all_runs_are_searched(page: Page, furnished: Furnished) -> None:
+    page.goto(f"{furnished.url}/runs")
+    page.get_by_role("link", name="Search events").click()
+    page.get_by_label("Event types").fill("task.failed")
+    page.get_by_label("Condition").fill("status == 'error'")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/runs/events\?type=task.failed&where="))
+    table = page.get_by_role("table", name="Events")
+    failed = table.get_by_role("row").filter(has_text="order 3 has no total").first
+    expect(failed).to_contain_text("fetch · item 3 · get")
+    page.get_by_role("button", name="Show as CLI").click()
+    expect(page.get_by_text(re.compile(r"arclog events --type task.failed --since .* --where"))).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_label("Condition").fill("1 +")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("1 +")
+    page.get_by_label("Condition").fill("")
+    page.get_by_role("button", name="Search", exact=True).click()
+    failed.get_by_role("link").click()
+    expect(page).to_have_url(re.compile(r"/runs/\d+\?.*seq=\d+"))

@@ -481,7 +481,7 @@ export interface NextTask {
   not_before: string;
 }
 
-/** The origin of a run that started with the events of another run. */
+/** The origin of a retry or a fork. */
 export interface Origin {
   execution_id: string;
   seq: number;

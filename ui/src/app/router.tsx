@@ -8,6 +8,7 @@ import { Home } from "../views/home/Home.tsx";
 import { ORDERS } from "../views/playbooks/stats.ts";
 import { DIALECTS, TAB_NAMES } from "../views/run/context.ts";
 import { Run } from "../views/run/Run.tsx";
+import { ENTITIES, EVENT_SPANS } from "../views/runs/eventSearch.ts";
 import { RUN_STATES, SPANS } from "../views/runs/filters.ts";
 import { Runs } from "../views/runs/Runs.tsx";
 import { Frame } from "./Frame.tsx";
@@ -56,6 +57,19 @@ const compare = createRoute({
   path: "/runs/compare",
   validateSearch: (raw: Record<string, unknown>) => understood({ a: textOf(raw.a, 32), b: textOf(raw.b, 32) }),
   component: view(() => import("../views/compare/Compare.tsx"), "Compare"),
+});
+
+const searchEvents = createRoute({
+  getParentRoute: () => root,
+  path: "/runs/events",
+  validateSearch: (raw: Record<string, unknown>) =>
+    understood({
+      type: textOf(raw.type, 200),
+      entity: oneOf(raw.entity, ENTITIES),
+      span: oneOf(raw.span, EVENT_SPANS),
+      where: textOf(raw.where, 1000),
+    }),
+  component: view(() => import("../views/runs/SearchEvents.tsx"), "SearchEvents"),
 });
 
 const run = createRoute({
@@ -148,6 +162,7 @@ export const router = createRouter({
     home,
     runs,
     compare,
+    searchEvents,
     run,
     playbooks,
     playbook,

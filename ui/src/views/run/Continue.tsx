@@ -106,17 +106,21 @@ export function OriginFact({ id, steps }: { id: string; steps: readonly StepSpan
           <Link to="/runs/$id" params={{ id: origin.execution_id }} search={{ seq: origin.seq }}>
             {origin.execution_id}
           </Link>{" "}
-          <span className="quiet">after event {countText(origin.seq)}</span>
+          <span className="quiet">{origin.events ? `after event ${countText(origin.seq)}` : "from the start"}</span>
         </dd>
       </div>
-      <div>
-        <dt>Kept from it</dt>
-        <dd>{shareText(shares.steps.kept, shares.items.kept)}</dd>
-      </div>
-      <div>
-        <dt>Ran here</dt>
-        <dd>{shareText(shares.steps.ran, shares.items.ran)}</dd>
-      </div>
+      {origin.events > 0 && (
+        <>
+          <div>
+            <dt>Kept from it</dt>
+            <dd>{shareText(shares.steps.kept, shares.items.kept)}</dd>
+          </div>
+          <div>
+            <dt>Ran here</dt>
+            <dd>{shareText(shares.steps.ran, shares.items.ran)}</dd>
+          </div>
+        </>
+      )}
     </>
   );
 }

@@ -136,6 +136,7 @@ export function Runs(): ReactNode {
           Child runs
         </label>
         <span className={styles.tools}>
+          <Link to="/runs/events">Search events</Link>
           <CopyAs actions={{ list: formOf(runs.asked) }} />
           <Import />
         </span>
@@ -245,7 +246,7 @@ function OriginMark({ origin }: { origin: ListedOrigin }): ReactNode {
       to="/runs/$id"
       params={{ id }}
       search={{ seq }}
-      title={`${how === "fork" ? "Fork" : "Retry"} of ${id} after event ${seq}`}
+      title={how === "fork" ? `Fork of ${id} after event ${seq}` : `Retry of ${id}`}
       aria-label={`${how} of ${id}`}
     >
       {how}

@@ -7,7 +7,12 @@ export type RunState = (typeof RUN_STATES)[number];
 export const SPANS = ["1h", "24h", "7d", "30d"] as const;
 export type Span = (typeof SPANS)[number];
 
-const SPAN_MS: Record<Span, number> = { "1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000, "30d": 2_592_000_000 };
+export const SPAN_MS: Record<Span, number> = {
+  "1h": 3_600_000,
+  "24h": 86_400_000,
+  "7d": 604_800_000,
+  "30d": 2_592_000_000,
+};
 
 export interface RunsSearch {
   q?: string | undefined;
