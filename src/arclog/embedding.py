@@ -73,14 +73,14 @@ class Run(_RunFields):
 
         """
         with _Loop() as loop:
-            here = loop.do(_opened(self._settings, (), reads=True))
+            app = loop.do(_opened(self._settings, (), reads=True))
             try:
                 after = 0
-                while page := loop.do(here.here.api.events(self.execution_id, after=after, limit=_PAGE, types=types)):
+                while page := loop.do(app.runtime.api.events(self.execution_id, after=after, limit=_PAGE, types=types)):
                     yield from page
                     after = int(page[-1]["seq"])
             finally:
-                loop.do(here.close())
+                loop.do(app.close())
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class AsyncRun(_RunFields):
 
         """
         after = 0
-        while page := await self._app.here.api.events(self.execution_id, after=after, limit=_PAGE, types=types):
+        while page := await self._app.runtime.api.events(self.execution_id, after=after, limit=_PAGE, types=types):
             for event in page:
                 yield event
             after = int(page[-1]["seq"])
@@ -150,7 +150,7 @@ def run(
 async def _run_alone(app: AsyncArclog, playbook: Playbook, workload: Mapping[str, Any] | None, *, check: bool) -> Run:
     """Run a playbook with a worker for this run only, which serves all pools that its steps name."""
     execution_id = await app.start(playbook, workload=workload)
-    await app.here.start_worker(execution_id)
+    await app.runtime.start_worker(execution_id)
     ended = await app.wait(execution_id)
     if check and not ended.ok:
         raise RunFailed(ended.summary)
@@ -209,9 +209,9 @@ def open_async(
 class AsyncArclog:
     """An open home, for asyncio."""
 
-    def __init__(self, here: Embedded, settings: Settings, stack: AsyncExitStack) -> None:
+    def __init__(self, runtime: Embedded, settings: Settings, stack: AsyncExitStack) -> None:
         #: private: store, engine and worker, and their settings
-        self.here = here
+        self.runtime = runtime
         self.settings = settings
         self._stack = stack
 
@@ -236,10 +236,10 @@ class AsyncArclog:
         """
         text, file = _text_of(playbook)
         beside = FilesBeside(self.settings).of(file)
-        files = called_playbooks(text, file, self.settings, beside, self.here.kinds, _read)
+        files = called_playbooks(text, file, self.settings, beside, self.runtime.kinds, _read)
         request = ExecuteRequest(text, file, dict(workload or {}), files | beside.taken, idempotency_key)
-        self.here.open_tools(text)
-        return (await self.here.api.execute(request)).execution_id
+        self.runtime.open_tools(text)
+        return (await self.runtime.api.execute(request)).execution_id
 
     async def run(
         self, playbook: Playbook, *, workload: Mapping[str, Any] | None = None, timeout_s: float | None = None
@@ -275,7 +275,7 @@ class AsyncArclog:
             NotFound: There is no such run in this home.
 
         """
-        await self.here.api.ended(execution_id, timeout_s=timeout_s)
+        await self.runtime.api.ended(execution_id, timeout_s=timeout_s)
         return await self.get(execution_id)
 
     async def get(self, execution_id: str) -> AsyncRun:
@@ -291,7 +291,7 @@ class AsyncArclog:
             NotFound: There is no such run in this home.
 
         """
-        summary_now = await self.here.api.summary(execution_id)
+        summary_now = await self.runtime.api.summary(execution_id)
         return AsyncRun(**_fields(summary_now), _app=self)
 
     async def signal(
@@ -313,7 +313,7 @@ class AsyncArclog:
             RequestRejected: The run cannot apply the signal in its state.
 
         """
-        answer = await self.here.api.signal(
+        answer = await self.runtime.api.signal(
             execution_id, SignalRequest(signal, step=step, data=data, reason=reason, by=by)
         )
         if not answer.accepted:
@@ -493,15 +493,15 @@ async def _opened(
 ) -> AsyncArclog:
     """Open a home. Unless it `serves`, no worker is started; with `reads` nothing is written."""
     stack = AsyncExitStack()
-    here = await stack.enter_async_context(embedded(settings, read_only=reads, kinds=ToolKinds(kinds)))
+    runtime = await stack.enter_async_context(embedded(settings, read_only=reads, kinds=ToolKinds(kinds)))
     try:
         if serves and not reads:
-            await here.free_dead()
-            await here.start_worker(unattended=True)
+            await runtime.free_dead()
+            await runtime.start_worker(unattended=True)
     except BaseException:
         await stack.aclose()
         raise
-    return AsyncArclog(here, settings, stack)
+    return AsyncArclog(runtime, settings, stack)
 
 
 def _settings(home: str | os.PathLike[str] | None, given: Mapping[str, Any] | None) -> Settings:

@@ -30,8 +30,8 @@ import zstandard
 
 from arclog.cli.args import COMMANDS
 from arclog.wiring.kinds import installed_kinds
+from tests.servers.commands import run_bytes
 
-ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
 PATIENCE_S = 60
 #: Longer than a result that stays in the log.
 LARGE = 80_000
@@ -374,7 +374,7 @@ def unpacked(name: str, body: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def said(words: list[str], env: dict[str, str]) -> tuple[str, bytes]:
-    done = subprocess.run([*ARCLOG, *words], capture_output=True, timeout=PATIENCE_S, env=env)
+    done = run_bytes(*words, timeout=PATIENCE_S, env=env)
     return " ".join(words), done.stdout + b"\n" + done.stderr
 
 
@@ -412,13 +412,7 @@ def test_a_secret_is_found_nowhere(kind, tmp_path, echo, nats_server, monkeypatc
     (tmp_path / "canary.yaml").write_text(json.dumps(playbook_of(CASES[kind](echo), tmp_path, nats_server.url)))
     env = {**os.environ, "ARCLOG_HOME": str(home), "ARCLOG_DEBUG": "1", "ARCLOG_ENGINE_SNAPSHOT_EVENTS": "10"}
     env |= {"CANARY": secrets["canary"], "CANARY_PASSWORD": secrets["login"]}
-    kept = subprocess.run(
-        [*ARCLOG, "secret", "set", "stored"],
-        input=secrets["stored"].encode(),
-        capture_output=True,
-        timeout=PATIENCE_S,
-        env=env,
-    )
+    kept = run_bytes("secret", "set", "stored", stdin=secrets["stored"].encode(), env=env)
     assert kept.returncode == 0, kept.stderr
     playbook = str(tmp_path / "canary.yaml")
     outputs = [said(["run", playbook], env), said(["run", playbook, "--json"], env)]

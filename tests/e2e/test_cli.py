@@ -8,7 +8,6 @@ import pty
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -17,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from tests.servers.commands import ARCLOG, run_text
 from tests.servers.nats import running_nats
 
 ROOT = Path(__file__).parents[2]
-ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
 PATIENCE_S = 60
 SUMMARY_KEYS = {
     "execution_id",
@@ -54,9 +53,7 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def arclog(*words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*ARCLOG, *words], input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, **env}
-    )
+    return run_text(*words, stdin=stdin, env={**os.environ, **env}, timeout=PATIENCE_S)
 
 
 def summary_of(*words: str, code: int = 0) -> dict[str, Any]:

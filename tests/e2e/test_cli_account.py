@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_cli import ARCLOG, PATIENCE_S, arclog, on_a_terminal, playbook, summary_of
+from tests.e2e.test_cli import PATIENCE_S, arclog, on_a_terminal, playbook, summary_of
+from tests.servers.commands import ARCLOG
 
 
 @pytest.fixture(autouse=True)

@@ -349,6 +349,39 @@ def test_two_versions_of_the_catalog_and_a_file_are_compared(home: Home) -> None
     assert "nothing is registered under" in home.says("diff", "other@1", "items@2", code=2)
 
 
+def test_versions_of_the_catalog_that_need_files_are_compared(home: Home) -> None:
+    file = home.file(
+        "report.yaml", "metadata: {name: report}\nworkflow: [{step: a, tool: {kind: shell, file: a.sh}}]\n"
+    )
+    for script in ("echo 1", "echo 2"):
+        home.file("a.sh", script)
+        home.says("catalog", "register", file)
+    (home.folder / "a.sh").unlink()
+    found = home.json("diff", "report@1", "report@2", code=1)
+    assert (found["net"]["steps_changed"], found["diff"]) == (["a"], "")
+
+
+def test_digits_are_a_run_even_where_a_file_has_that_name(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home.folder)
+    home.file("2024", "metadata: {name: a}\nworkflow: [{step: a, tool: {kind: noop}}]\n")
+    assert "no difference" not in home.says("diff", "./2024", "./2024")
+    home.says("run", "./2024")
+    assert "2024" in home.says("diff", "2024", "last", code=2)
+
+
+def test_a_run_that_is_repeated_from_its_start_has_its_origin(home: Home) -> None:
+    file = home.file("a.yaml", "metadata: {name: a}\nworkflow: [{step: a, tool: {kind: noop}}]\n")
+    first = home.json("run", file)
+    again = home.json("retry", "last")
+    head = home.json("replay", first["execution_id"])["events"]
+    assert again["origin"] == {"execution_id": first["execution_id"], "seq": head, "how": "retry", "events": 0}
+    assert f"retry of {first['execution_id']} from its start" in home.says("show", "last")
+    assert [run["execution_id"] for run in home.json("list", "--origin", first["execution_id"])] == [
+        again["execution_id"]
+    ]
+    assert home.json("replay", "last")["ok"]
+
+
 def test_a_run_and_a_playbook_are_not_compared(home: Home) -> None:
     file = home.file("a.yaml", "metadata: {name: a}\nworkflow: [{step: a, tool: {kind: noop}}]\n")
     home.says("run", file)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.servers.commands import ARCLOG, run_text
 from tests.servers.web import Asked, Web, Wire
 
-ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
 PATIENCE_S = 60
 
 PAGES = """
@@ -74,9 +74,7 @@ def web() -> Iterator[Web]:
 
 
 def arclog(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*ARCLOG, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False, env={**os.environ, **env}
-    )
+    return run_text(*words, env={**os.environ, **env}, timeout=PATIENCE_S)
 
 
 def run(text: str, *words: str, code: int = 0, **env: str) -> dict[str, Any]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
+from tests.servers.commands import run_text
+
 PATIENCE_S = 60
 KEY = re.compile(r"ark_([0-9a-z]{16})_[0-9A-Za-z]{43}\n")
 
@@ -23,7 +22,7 @@ def _where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def arclog(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*ARCLOG, *words], capture_output=True, text=True, timeout=PATIENCE_S, env=os.environ)
+    done = run_text(*words, timeout=PATIENCE_S)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 

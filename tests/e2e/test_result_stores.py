@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.servers.commands import run_bytes
 from tests.servers.nats import NatsServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.s3 import s3_server
 
-ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
 PLAYBOOK = """
 metadata: {name: large}
 workflow:
@@ -55,9 +54,7 @@ def test_run_read_and_collect(tmp_path: Path, place: dict[str, str]) -> None:
     (tmp_path / "large.yaml").write_text(PLAYBOOK)
 
     def arclog(*words: str, **env: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [*ARCLOG, *words], capture_output=True, timeout=60, cwd=tmp_path, env={**os.environ, **place, **env}
-        )
+        return run_bytes(*words, cwd=tmp_path, env={**os.environ, **place, **env})
 
     done = arclog("run", "large.yaml", "--json")
     assert done.returncode == 0, done.stderr
@@ -87,13 +84,7 @@ def test_a_store_that_is_away_fails_the_task_and_says_so(tmp_path: Path) -> None
         "ARCLOG_BUS_URL": "nats://someone:s3cr3t@127.0.0.1:1",
         "ARCLOG_RESULTS_PATIENCE_S": "0.2",
     }
-    done = subprocess.run(
-        [*ARCLOG, "run", "large.yaml", "--json"],
-        capture_output=True,
-        timeout=60,
-        cwd=tmp_path,
-        env={**os.environ, **env},
-    )
+    done = run_bytes("run", "large.yaml", "--json", cwd=tmp_path, env={**os.environ, **env})
     told = json.loads(done.stdout)
     assert (done.returncode, told["error"]["kind"], told["error"]["retryable"]) == (1, "result", True)
     assert "NATS nats://127.0.0.1:1 cannot be reached" in told["error"]["message"]

@@ -18,8 +18,8 @@ from arclog.model.events import Event
 from arclog.model.refs import RefMeta, ResultRef, ref_text
 from arclog.ports.storage.store import Append
 from arclog.wiring.embedded import embedded
+from tests.servers.commands import ARCLOG, run_bytes
 
-ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
 PLAYBOOK = "metadata: {name: demo}\nworkflow:\n  - {step: start, tool: {kind: noop}}\n"
 ITEMS = [{"id": number, "text": "some text" * 5} for number in range(30_000)]
 
@@ -35,7 +35,7 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def arclog(*words: str, **env: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*ARCLOG, *words], capture_output=True, timeout=60, env={**os.environ, **env})
+    return run_bytes(*words, env={**os.environ, **env})
 
 
 async def _store(home: Path, execution_id: str, name: str, items: list[Any] | None, body: bytes, more: Any) -> str:

@@ -7,7 +7,6 @@ import os
 import pty
 import select
 import subprocess
-import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,9 +14,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.servers.commands import ARCLOG, run_bytes, run_text
 from tests.servers.managers import VaultServer, running
 
-ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
 PATIENCE_S = 60
 SECRET = "hunter2 & more"
 #: seed 004, 2.1, with a task that uses both
@@ -41,9 +40,7 @@ def _where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def arclog(*words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*ARCLOG, *words], input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, **env}
-    )
+    return run_text(*words, stdin=stdin, env={**os.environ, **env}, timeout=PATIENCE_S)
 
 
 def run(text: str, *, code: int = 0, **env: str) -> dict[str, Any]:
@@ -134,7 +131,7 @@ def test_what_the_command_refuses(words, says):
 
 def test_an_empty_or_binary_value_is_refused_and_a_short_one_is_warned_of():
     assert "is empty" in arclog("secret", "set", "a", stdin="\n").stderr
-    raw = subprocess.run([*ARCLOG, "secret", "set", "a"], input=b"\xff", capture_output=True, timeout=PATIENCE_S)
+    raw = run_bytes("secret", "set", "a", stdin=b"\xff")
     assert b"not UTF-8" in raw.stderr
     done = arclog("secret", "set", "a", stdin="abc")
     assert done.returncode == 0

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
+from tests.servers.commands import run_text
 
 STORE = """\
 metadata: {name: store}
@@ -60,13 +57,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres):
     def run(text: str, *words: str, code: int = 0, **workload: Any) -> dict[str, Any]:
         (tmp_path / "p.yaml").write_text(text)
         (tmp_path / "w.json").write_text(json.dumps({"dsn": postgres.dsn, **workload}))
-        done = subprocess.run(
-            [*ARCLOG, "run", "p.yaml", "--workload", "w.json", "--json", *words],
-            capture_output=True,
-            text=True,
-            timeout=100,
-            env={**os.environ},
-        )
+        done = run_text("run", "p.yaml", "--workload", "w.json", "--json", *words, timeout=100)
         assert done.returncode == code, done.stderr
         summary: dict[str, Any] = json.loads(done.stdout)
         return summary
@@ -75,7 +66,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres):
 
 
 def inputs(task: str) -> list[Any]:
-    done = subprocess.run([*ARCLOG, "events", "last", "--json"], capture_output=True, text=True, check=True)
+    done = run_text("events", "last", "--json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     started = [event for event in events if event["event_type"] == "task.started"]
     return [event["payload"]["inputs"] for event in started if event["task_run_id"].startswith(f"task:{task}:")]
@@ -132,7 +123,7 @@ workflow:
 
 def test_rows_above_the_inline_limit_are_stored_and_read_as_if_they_were_not(run):
     assert run(MANY)["result"] == ["row 1", "row 20000", {"n": 20000, "s": 200010000}]
-    done = subprocess.run([*ARCLOG, "events", "last", "--json"], capture_output=True, text=True, check=True)
+    done = run_text("events", "last", "--json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     (stored,) = [event for event in events if event["event_type"] == "result.stored"]
     assert stored["payload"]["result_ref"]["meta"]["rows"] == 20000

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
+from tests.servers.commands import run_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +22,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ran(text: str, **env: str) -> dict[str, Any]:
     Path("it.yaml").write_text(text)
-    command = [*ARCLOG, "run", "it.yaml", "--json"]
-    done = subprocess.run(command, capture_output=True, timeout=60, env={**os.environ, **env})
+    done = run_bytes("run", "it.yaml", "--json", env={**os.environ, **env})
     told: dict[str, Any] = json.loads(done.stdout)
     return told
 

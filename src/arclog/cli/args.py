@@ -103,29 +103,33 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             first = unknown[0].split("=")[0]
             if first.startswith("-"):
-                known = [word for action in self._actions for word in action.option_strings]
-                self.error(f"unknown option {first}{_perhaps(first, known)}")
+                from arclog.model.data.suggestions import did_you_mean
+
+                names = [word for action in self._actions for word in action.option_strings]
+                self.error(f"unknown option {first}{did_you_mean(first, names)}")
             self.error(f"{unknown[0]!r} is not expected here")
         return options
 
 
 def dispatch(words: list[str]) -> int:
     """Parse the words and run their command."""
-    first, command, rest = _split(words)
+    first, command, arguments = _split(words)
     if command in ("", "help"):
-        known = rest[0] if command == "help" and rest else ""
-        if known in COMMANDS:
-            parser_of(known).print_help()
+        topic = arguments[0] if command == "help" and arguments else ""
+        if topic in COMMANDS:
+            parser_of(topic).print_help()
             return OK
         asked = command == "help" or any(word in ("-h", "--help") for word in first)
         print(overview(), end="", file=sys.stdout if asked else sys.stderr)
         return OK if asked else INVALID
     if command not in COMMANDS:
+        from arclog.model.data.suggestions import did_you_mean
+
         hint = "`arclog --help` lists the commands"
         if command.endswith((".yaml", ".yml", ".json")):
             hint = f"to run a playbook: arclog run {command}"
-        raise Usage(f"unknown command {command!r}{_perhaps(command, list(COMMANDS))}", hint)
-    options = parser_of(command).parse([*first, *rest])
+        raise Usage(f"unknown command {command!r}{did_you_mean(command, COMMANDS)}", hint)
+    options = parser_of(command).parse([*first, *arguments])
     if command in LOCAL and (options.server or options.token_file):
         raise Usage(f"{command} works on this machine only and does not take --server")
     module = import_module(f"arclog.cli.{COMMANDS[command][0]}")
@@ -202,10 +206,3 @@ def _split(words: list[str]) -> tuple[list[str], str, list[str]]:
             raise Usage(f"unknown option {word} before the command", hint)
     command = words[index] if index < len(words) else ""
     return words[:index], command, words[index + 1 :]
-
-
-def _perhaps(word: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""

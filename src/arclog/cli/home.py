@@ -65,8 +65,8 @@ async def _embedded(settings: Settings, *, read_only: bool) -> AsyncIterator[Any
     log = logging.getLogger("arclog.engine")
     log.addFilter(_is_not_of_newer_log)
     try:
-        async with embedded(settings, read_only=read_only) as here:
-            yield here
+        async with embedded(settings, read_only=read_only) as runtime:
+            yield runtime
     finally:
         log.removeFilter(_is_not_of_newer_log)
 
@@ -90,8 +90,8 @@ def with_run(options: Any, work: Callable[[Api, str], Awaitable[int]], *, read_o
     require(settings, options.id)
 
     async def go() -> int:
-        async with opened(settings, read_only=read_only) as here:
-            return await work(here.api, await resolve(here.api, options.id))
+        async with opened(settings, read_only=read_only) as runtime:
+            return await work(runtime.api, await resolve(runtime.api, options.id))
 
     return asyncio.run(go())
 

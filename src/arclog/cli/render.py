@@ -247,7 +247,7 @@ def bare(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-def pretty(value: Any, *, most_lines: int = 40, most_columns: int = 400, rest: str = "") -> str:
+def pretty(value: Any, *, most_lines: int = 40, most_columns: int = 400, full_command: str = "") -> str:
     """Return a value for people: text unchanged, other data as indented JSON. A cut text ends with a note on where the
     rest is.
     """
@@ -256,7 +256,7 @@ def pretty(value: Any, *, most_lines: int = 40, most_columns: int = 400, rest: s
     cut = len(lines) > most_lines or any(len(line) > most_columns for line in lines)
     lines = [clip(line, most_columns) for line in lines[:most_lines]]
     if cut:
-        lines.append(f"… truncated{f'; for all of it: {rest}' if rest else ''}")
+        lines.append(f"… truncated{f'; for all of it: {full_command}' if full_command else ''}")
     return "\n".join(lines)
 
 

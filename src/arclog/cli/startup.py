@@ -1,28 +1,42 @@
-"""Imports msgspec, asyncio, pathlib and tempfile without modules that a short program does not use.
+"""Imports asyncio, msgspec, yaml and others without the parts that a short program does not use.
 
-A run of one task is mostly imports. These packages import ssl, inspect, shutil and ipaddress for functions that few
-programs call. Inside them, such a module is imported when something of it is used; other importers get the module itself.
+A run of one task is mostly imports. These packages import ssl, inspect and shutil for functions that few programs call, and
+compile regular expressions for such functions. Inside them, such a module is imported, and such an expression compiled, when
+something of it is used; other importers get the module itself.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from arclog.model.data.lazy import PatternOnDemand, pattern
+
+#: functions of `re` that take a compiled expression
+_FUNCTIONS = frozenset({"match", "fullmatch", "search", "split", "findall", "finditer", "sub", "subn"})
+
 
 def import_packages() -> None:
     """Import the packages that every command needs that opens a home or reads a playbook."""
-    with _without("typing_extensions"):  # msgspec prefers it to typing, which has everything that msgspec needs
-        import msgspec  # noqa: F401 - later imports find it loaded
-    with _on_demand("ssl", "asyncio.sslproto", "inspect"):
-        import asyncio  # noqa: F401 - likewise
-    with _on_demand("ipaddress", "shutil"):  # of urllib.parse, which pathlib needs, and of tempfile
-        import pathlib  # noqa: F401 - likewise
-        import tempfile  # noqa: F401 - likewise
+    with _patterns_on_demand():
+        with (
+            _without("typing_extensions"),
+            _on_demand("msgspec.inspect"),
+        ):  # msgspec prefers typing_extensions to typing
+            import msgspec  # noqa: F401 - later imports find it loaded
+        with _on_demand("ssl", "asyncio.sslproto", "inspect", "tokenize"):  # tokenize is used by linecache
+            import asyncio  # noqa: F401 - likewise
+        with _on_demand("ipaddress", "shutil"):  # of urllib.parse, which pathlib needs, and of tempfile
+            import pathlib  # noqa: F401 - likewise
+            import tempfile  # noqa: F401 - likewise
+        import gettext  # noqa: F401 - likewise; argparse needs it
+
+        import yaml  # noqa: F401 - likewise
 
 
 class _OnDemand(ModuleType):
@@ -47,6 +61,34 @@ def _on_demand(*names: str) -> Iterator[None]:
         for name in absent:
             if isinstance(sys.modules.get(name), _OnDemand):
                 del sys.modules[name]
+
+
+class _PatternsOnDemand(ModuleType):
+    """In the place of `re` inside the modules that imported it: expressions are compiled on first use."""
+
+    compile = staticmethod(pattern)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(re, name)
+        return _accepting_patterns(value) if name in _FUNCTIONS else value
+
+
+def _accepting_patterns(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(expression: Any, *rest: Any, **named: Any) -> Any:
+        compiled = expression.compiled() if isinstance(expression, PatternOnDemand) else expression
+        return function(compiled, *rest, **named)
+
+    return call
+
+
+@contextmanager
+def _patterns_on_demand() -> Iterator[None]:
+    """Modules imported meanwhile compile their expressions on first use; modules imported later get `re` itself."""
+    sys.modules["re"] = _PatternsOnDemand("re")
+    try:
+        yield
+    finally:
+        sys.modules["re"] = re
 
 
 @contextmanager

@@ -155,6 +155,7 @@ def _requested(events: Sequence[Event], at: int, _: State) -> Input | None:
         depth=payload.get("depth", 0),
         files=payload.get("files") or {},
         original_run_id=payload.get("original_run_id", ""),
+        origin=payload.get("origin"),
         priority=payload.get("priority"),
         file=payload.get("file", ""),
     )

@@ -45,7 +45,10 @@ class Chosen:
     def _choose(self, choice: Choice) -> None:
         log = self.log
         if log.started < 0:
-            raise RequestRejected("the run never started, so it cannot be continued; run its playbook again")
+            raise RequestRejected(
+                f"the run had not started by event {len(log.events)}, so there is nothing to continue; choose a later "
+                "event, or run its playbook again"
+            )
         self.tokens.add(log.events[log.started].payload["token"])
         # In the order of the log: tokens are created before they are consumed.
         marks = sorted(

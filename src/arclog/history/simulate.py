@@ -158,10 +158,17 @@ class Simulation:
     # -- inputs -----------------------------------------------------------------------------------------------------------
 
     def _put(self, given: Input) -> Txn:
+        return self._take(self._decision().run(given))
+
+    def _decision(self) -> Decision:
         base = moved(self.state.execution_id, 1 + len(self.events))
-        txn = Decision(self.program, self.state, self._now, base, self._meter()).run(given)
+        return Decision(self.program, self.state, self._now, base, self._meter())
+
+    def _take(self, txn: Txn) -> Txn:
         self.events += txn.events
-        for command_id in (*(work.command_id for work in txn.issue), *txn.release):
+        for work in txn.issue:
+            self._push(work.command_id)
+        for command_id in txn.release:
             self._push(command_id)
         if txn.more:
             self._put(Continue())
@@ -272,9 +279,9 @@ class Simulation:
 
     def report(self, command: Command, n: int, events: list[Event]) -> bool:
         """Put a piece of a command's report. Return False if the command has ended."""
-        txn = self._put(WorkReported(command.command_id, command.fence, n, _WORKER, events))
-        if txn.refused is not None:
-            raise RuntimeError(f"the simulation sent a report that was rejected: {txn.refused.message}")
+        if command.command_id not in self.state.commands:
+            raise RuntimeError(f"the simulation reported on command {command.command_id}, which is over")
+        self._take(self._decision().run_valid(WorkReported(command.command_id, command.fence, n, _WORKER, events)))
         return command.command_id in self.state.commands
 
     @property

@@ -18,7 +18,7 @@ MOST_OWN = 230
 MOST = 430
 #: large modules, and those of arclog that only some runs need
 UNUSED = (
-    "ssl", "inspect", "dataclasses", "shutil", "difflib", "json", "ipaddress", "importlib.metadata", "jinja2",
+    "ssl", "inspect", "dataclasses", "shutil", "tokenize", "copy", "hmac", "msgspec.inspect", "difflib", "json", "ipaddress", "importlib.metadata", "jinja2",
     "typing_extensions", "httpx2", "cryptography", "zstandard", "uvloop",
     "arclog.expr.compiler.compile", "arclog.expr.filters.table", "arclog.sandbox.confinement_settings", "arclog.sandbox.launcher",
     "arclog.engine.views.why", "arclog.engine.views.state", "arclog.engine.views.event_search", "arclog.engine.history",
@@ -79,6 +79,34 @@ with tempfile.TemporaryDirectory() as folder:
 assert not pathlib.Path(folder).exists()
 assert yaml.safe_load("a: [1, 2.5, 2026-11-17, yes]")["a"][:2] == [1, 2.5]
 assert textwrap.wrap("two words", 5) == ["two", "words"] and platform.python_version_tuple()[0] == "3"
+import linecache, msgspec
+assert linecache.getline(tempfile.__file__, 1) and msgspec.inspect.type_info(int) == msgspec.inspect.IntType()
+print("ok")
+"""
+    assert python(code) == "ok"
+
+
+def test_expressions_of_packages_are_compiled_when_they_are_used():
+    code = """
+import re
+from arclog.cli.startup import import_packages
+import_packages()
+import gettext, locale, logging, string, tokenize, yaml
+assert sys.modules["re"] is re and type(re.compile("a")) is re.Pattern
+from arclog.model.data.lazy import PatternOnDemand
+assert type(yaml.reader.Reader.NON_PRINTABLE) is PatternOnDemand
+for loader in (yaml.SafeLoader, yaml.CSafeLoader):
+    assert yaml.load("[2026-11-17, 1_000, 0b11, yes]", loader)[1:] == [1000, 3, True]
+try:
+    yaml.load("a: \\x01", yaml.SafeLoader)
+except yaml.reader.ReaderError:
+    pass
+else:
+    raise AssertionError("a character that YAML does not allow")
+assert gettext.c2py("n != 1")(2) == 1  # calls re.finditer with a compiled expression
+assert string.Template("$a ${b}").substitute(a=1, b=2) == "1 2"
+assert locale.format_string("%d of %d", (1, 2)) == "1 of 2"
+assert logging.Formatter("%(message)s") and next(tokenize.tokenize(iter([b"a = 1"]).__next__)).string == "utf-8"
 print("ok")
 """
     assert python(code) == "ok"

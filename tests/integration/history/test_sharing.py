@@ -11,7 +11,7 @@ from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.principal import Principal
 from arclog.ports.boundary import Boundary
 from arclog.ports.views.api import ExecuteRequest, ForkRequest, SignalRequest
-from arclog.testing.conformance.api.base import HELLO, WAITING, done, over, started, until_event
+from arclog.testing.conformance.api.base import HELLO, WAITING, ended, ended_run, started, until_event
 from arclog.wiring.embedded import embedded
 
 STORING = """
@@ -35,7 +35,7 @@ async def test_shared_content_is_kept_while_a_run_refers_to_it(tmp_path: Path) -
         first = await started(api, STORING)
         waiting = await until_event(api, first, "command.completed")
         await api.signal(first, SignalRequest("go"))
-        assert (await over(api, first)).state == "COMPLETED"
+        assert (await ended(api, first)).state == "COMPLETED"
         new = await api.fork(first, ForkRequest(at=waiting["seq"]))
         await until_event(api, new.execution_id, "command.completed")
         did = await api.collect()
@@ -43,7 +43,7 @@ async def test_shared_content_is_kept_while_a_run_refers_to_it(tmp_path: Path) -
         with pytest.raises(RequestRejected, match=r"were removed: .*start"):
             await api.fork(first, ForkRequest(at=waiting["seq"]))
         await api.signal(new.execution_id, SignalRequest("go"))
-        assert (await over(api, new.execution_id)).state == "COMPLETED"
+        assert (await ended(api, new.execution_id)).state == "COMPLETED"
         assert (await api.summary(new.execution_id)).result == 20_000
         did = await api.collect()
         assert (did.results, did.contents) == (1, 1), "nobody needs it any more"
@@ -56,11 +56,11 @@ async def test_a_changed_run_of_a_playbook_that_needs_an_approval_is_refused(tmp
         api = here.api
         first = await started(api, approved)
         assert (await api.signal(first, SignalRequest("APPROVE"))).accepted
-        assert (await over(api, first)).state == "COMPLETED"
+        assert (await ended(api, first)).state == "COMPLETED"
         with pytest.raises(RequestRejected, match="must be approved before it starts"):
             await api.fork(first, ForkRequest(step="end", workload={"name": "Eve"}))
         new = await api.fork(first, ForkRequest(step="end"))
-        assert (await over(api, new.execution_id)).state == "COMPLETED"
+        assert (await ended(api, new.execution_id)).state == "COMPLETED"
 
 
 async def test_a_fork_needs_a_free_slot(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ async def test_a_fork_needs_a_free_slot(tmp_path: Path) -> None:
 async def test_another_tenants_run_is_not_there(tmp_path: Path) -> None:
     async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
         await here.start_worker()
-        mine = await done(here.api)
+        mine = await ended_run(here.api)
         other = here.api.within(Boundary.of(Principal("eve", "elsewhere", frozenset({"admin"})), here.engine.settings))
         for asked in (other.fork(mine, ForkRequest(step="end")), other.replay(mine), other.diff(mine, mine)):
             with pytest.raises(NotFound):
@@ -92,7 +92,7 @@ async def test_another_tenants_run_is_not_there(tmp_path: Path) -> None:
 async def test_a_fork_that_dies_in_its_commit_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
         await here.start_worker()
-        first = await done(here.api)
+        first = await ended_run(here.api)
 
         async def dies(_: object) -> None:
             raise ConnectionResetError("the process is gone")
@@ -103,18 +103,18 @@ async def test_a_fork_that_dies_in_its_commit_leaves_nothing(tmp_path: Path, mon
                 await here.api.fork(first, ForkRequest(step="end"))
         assert [run.execution_id for run in await here.api.list()] == [first]
         new = await here.api.fork(first, ForkRequest(step="end"))
-        assert (await over(here.api, new.execution_id)).state == "COMPLETED"
+        assert (await ended(here.api, new.execution_id)).state == "COMPLETED"
 
 
 async def test_a_fork_starts_the_playbook_that_it_names_and_not_another_ones_files(tmp_path: Path) -> None:
     async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
         await here.start_worker()
         first = (await here.api.execute(ExecuteRequest(HELLO, "first.yaml"))).execution_id
-        await over(here.api, first)
+        await ended(here.api, first)
         new = await here.api.fork(
             first, ForkRequest(step="end", playbook=HELLO.replace("hello {{", "bye {{"), file="x.yaml")
         )
-        await over(here.api, new.execution_id)
+        await ended(here.api, new.execution_id)
         assert (await here.api.summary(new.execution_id)).result == "hello world", "the first step was kept"
         (asked,) = await here.api.events(new.execution_id, types=("playbook.execution.requested",))
         assert (asked["payload"]["file"], asked["payload"]["original_run_id"]) == (

@@ -136,9 +136,9 @@ class FakeApi:
         run = self.run(execution_id)
         now = await self.status(execution_id)
         steps = {name: StepSummary(*row) for name, row in run.summary["steps"].items()}
-        rest = {**run.summary, "steps": steps}
+        others = {**run.summary, "steps": steps}
         about = (RUN_ID, now.state, now.terminal_event, now.started_at, now.ended_at)
-        return Summary(execution_id, *about, **{"name": "demo", **rest})
+        return Summary(execution_id, *about, **{"name": "demo", **others})
 
     async def list(
         self,
@@ -167,8 +167,8 @@ class FakeApi:
 
     async def find(self, query: RunQuery) -> RunPage:
         narrowed = {"name": query.name, "since": query.since, "parent": query.parent, "origin": query.origin}
-        found = await self.list(states=query.states, before=query.before, limit=query.limit, **narrowed)
-        return RunPage(found, found[-1].execution_id if len(found) == query.limit else None)
+        matching = await self.list(states=query.states, before=query.before, limit=query.limit, **narrowed)
+        return RunPage(matching, matching[-1].execution_id if len(matching) == query.limit else None)
 
     async def activity(self, *, hours: int = 24) -> Activity:
         raise NotFound(f"nothing is counted here, of {hours} hours or others")
@@ -189,8 +189,8 @@ class FakeApi:
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
         run = self.run(execution_id)
-        found = [event for event in run.events[: run.shown] if event["seq"] > after]
-        page = [one for one in found if not types or one["event_type"] in types][:limit]
+        matching = [event for event in run.events[: run.shown] if event["seq"] > after]
+        page = [entry for entry in matching if not types or entry["event_type"] in types][:limit]
         self.handed_out += len(page)
         return page
 
@@ -198,7 +198,7 @@ class FakeApi:
         self, execution_id: str, entity_type: str, entity_id: str = "", *, after: int = 0, limit: int = 1000
     ) -> builtins.list[dict[str, Any]]:
         page = await self.events(execution_id, after=after, limit=limit)
-        return [one for one in page if (one["entity_type"], one["entity_id"]) == (entity_type, entity_id)]
+        return [entry for entry in page if (entry["entity_type"], entry["entity_id"]) == (entity_type, entity_id)]
 
     async def search(
         self,
@@ -218,21 +218,21 @@ class FakeApi:
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
     ) -> builtins.list[dict[str, Any]]:
         self.asked = where
-        found = [line for line in self.run(execution_id).logs if line["position"] > after]
+        matching = [line for line in self.run(execution_id).logs if line["position"] > after]
         if where.step:
-            found = [line for line in found if line["step"] == where.step]
+            matching = [line for line in matching if line["step"] == where.step]
         if not where.streams:
-            found = [line for line in found if line["stream"] != "progress"]
-        return found[:limit]
+            matching = [line for line in matching if line["stream"] != "progress"]
+        return matching[:limit]
 
     async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
         self.run(execution_id)
-        return [each for each in self.stored if each.execution_id == execution_id and each.seq > after][:limit]
+        return [entry for entry in self.stored if entry.execution_id == execution_id and entry.seq > after][:limit]
 
     async def result(self, ref: str) -> StoredResult:
-        for each in self.stored:
-            if each.ref == ref:
-                return each
+        for entry in self.stored:
+            if entry.ref == ref:
+                return entry
         raise NotFound(f"there is no stored result {ref}")
 
     async def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:

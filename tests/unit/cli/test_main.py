@@ -334,8 +334,8 @@ def test_a_type_may_be_named_in_any_dialect(arclog, api):
     assert names(arclog("events", ID, "--json", "--type", "call.error")) == ["task.failed"]
     assert names(arclog("events", ID, "--json", "--type", "playbook.completed")) == []
     assert names(arclog("events", ID, "--json", "--type", "RunFailed")) == ["playbook.finished"]
-    told = arclog("events", ID, "--json", "--dialect", "run", "--type", "step.failed")
-    assert names(told, "eventType") == ["StepFailed"]
+    output = arclog("events", ID, "--json", "--dialect", "run", "--type", "step.failed")
+    assert names(output, "eventType") == ["StepFailed"]
     wrong = arclog("events", ID, "--type", "StepFaild")
     assert wrong.code == 2
     assert "did you mean StepFailed?" in wrong.err
@@ -504,8 +504,8 @@ def test_signals_reach_the_run_with_all_they_carry(arclog, api, home):
         "signal UPDATE_PARAMS": ("UPDATE_PARAMS", "", None),
     }
     for line, (signal, step, data) in words.items():
-        command, *rest = line.split()
-        done = arclog(command, ID, *rest, "--reason", "why not", "--signal-id", "s-1", "--json")
+        command, *others = line.split()
+        done = arclog(command, ID, *others, "--reason", "why not", "--signal-id", "s-1", "--json")
         assert done.code == 0
         assert json.loads(done.out)["signal"] == signal
         sent = api.signals[-1]

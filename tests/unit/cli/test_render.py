@@ -69,7 +69,7 @@ def test_no_colour_without_a_terminal_or_with_no_color(monkeypatch):
 
 
 def test_large_values_are_cut_and_say_where_the_rest_is():
-    text = pretty(list(range(1000)), most_lines=5, rest="arclog show 1 --json")
+    text = pretty(list(range(1000)), most_lines=5, full_command="arclog show 1 --json")
     assert len(text.splitlines()) == 6
     assert text.endswith("… truncated; for all of it: arclog show 1 --json")
     assert len(pretty("x" * 10_000)) < 500

@@ -133,7 +133,7 @@ def test_what_is_new_in_a_playbook_needs_no_place() -> None:
 
 
 def test_a_fork_before_the_start_is_refused() -> None:
-    with pytest.raises(RequestRejected, match="never started"):
+    with pytest.raises(RequestRejected, match="had not started by event"):
         run_virtually(verdict_of(CHANGED, ForkRequest(at=2)))
 
 

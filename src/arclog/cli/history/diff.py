@@ -26,7 +26,7 @@ def diff_arguments(parser: Parser) -> None:
     parser.epilog = (
         "Shows where two runs first diverge and why, steps that ran differently, values that differ, and durations. For runs of\n"
         "two versions of a playbook, it also shows what changed in the net. Of two playbooks it shows what changed in the net\n"
-        "and in the text.\n\n"
+        "and in the text. Digits alone are a run; a file with such a name is written ./NAME.\n\n"
         "examples:\n"
         "  arclog diff 3811 last\n"
         "  arclog diff daily.yaml changed.yaml\n"
@@ -99,12 +99,8 @@ def _net_lines(net: dict[str, Any]) -> list[str]:
 
 
 def _is_run(word: str) -> bool:
-    """Whether a word is a run and not a playbook."""
-    import os
-
-    return word == "last" or (
-        word.isascii() and word.isdigit() and not os.path.exists(word)  # noqa: PTH110 - pathlib costs a start 2 ms
-    )
+    """Return whether a word is a run and not a playbook. `./2024` is a file with such a name."""
+    return word == "last" or (word.isascii() and word.isdigit())
 
 
 def _playbooks_diff(options: Namespace, out: Out) -> int:
@@ -113,7 +109,7 @@ def _playbooks_diff(options: Namespace, out: Out) -> int:
 
     from msgspec import to_builtins
 
-    from arclog.cli.home import exists, opened, settings_of
+    from arclog.cli.home import exists, opened, server_of, settings_of
     from arclog.cli.playbooks.files import in_catalog, path_and_version, playbook_text
     from arclog.cli.render import clean
     from arclog.history.diff import changed_settings, net_diff
@@ -124,12 +120,16 @@ def _playbooks_diff(options: Namespace, out: Out) -> int:
         raise Usage("only one of the playbooks can come from standard input")
     texts = {word: playbook_text(word, settings) for word in words if not in_catalog(word)}
     registered = {word: path_and_version(word) for word in words if word not in texts}
+    plans: dict[str, Plan] = {}
 
     async def read() -> None:
-        async with opened(settings, read_only=True) as here:
+        async with opened(settings, read_only=True) as runtime:
             for word, (path, version) in registered.items():
-                entry = await here.api.registered(path, version)
+                entry = await runtime.api.registered(path, version)
                 texts[word] = (entry.source, f"{path}@{entry.version}")
+                if not server_of(settings):
+                    # A stored plan has the files that were beside the playbook when it was registered.
+                    plans[word] = (await runtime.engine.live.program(entry.digest)).plan
 
     if registered:
         if not exists(settings):
@@ -140,7 +140,7 @@ def _playbooks_diff(options: Namespace, out: Out) -> int:
             )
         asyncio.run(read())
     (a_text, a_name), (b_text, b_name) = (texts[word] for word in words)
-    a, b = (_plan_of(word, *texts[word], settings, beside=word not in registered) for word in words)
+    a, b = (plans.get(word) or _plan_of(word, *texts[word], settings, beside=word not in registered) for word in words)
     net, changed = net_diff(a, b), changed_settings(a, b)
     lines = list(unified_diff(a_text.splitlines(), b_text.splitlines(), a_name, b_name, lineterm=""))
     parts = None if net is None else to_builtins(net)
@@ -151,9 +151,9 @@ def _playbooks_diff(options: Namespace, out: Out) -> int:
     else:
         from arclog.cli.render import indented
 
-        known = [*([] if parts is None else _net_lines(parts)), *(f"~ {name}" for name in changed)]
+        changes = [*([] if parts is None else _net_lines(parts)), *(f"~ {name}" for name in changed)]
         out.print(out.paint("playbook", "bold"))
-        out.print(indented(clean("\n".join(known)) if known else "the same steps, arcs and settings"))
+        out.print(indented(clean("\n".join(changes)) if changes else "the same steps, arcs and settings"))
         if lines:
             colours = {"+": "green", "-": "red", "@": "dim"}
             out.print()
@@ -164,7 +164,7 @@ def _playbooks_diff(options: Namespace, out: Out) -> int:
 
 
 def _plan_of(word: str, text: str, name: str, settings: Settings, *, beside: bool) -> Plan:
-    """The plan of a playbook. Files beside one of the catalog are not here."""
+    """Compile a playbook. The files beside a playbook of a server's catalog are not available."""
     from arclog.authoring.playbook_files import FilesBeside
     from arclog.model.errors import PlaybookError
     from arclog.plan.build import build_or_raise
@@ -178,7 +178,8 @@ def _plan_of(word: str, text: str, name: str, settings: Settings, *, beside: boo
         path, _, version = name.rpartition("@")
         raise Usage(
             f"{name} cannot be compiled here: {error.findings[0].message}",
-            f"`arclog catalog diff {path}@{version} VERSION` compares the texts of two versions",
+            f"`arclog catalog diff {path}@{version} VERSION` compares the texts of two versions; on the server itself, "
+            "`arclog diff` compares their nets as well",
         ) from None
 
 

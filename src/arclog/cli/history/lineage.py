@@ -126,11 +126,11 @@ def trace_command(options: Namespace) -> int:
     return with_run(options, work)
 
 
-def _trace_lines(node: TraceNode, first: str, rest: str) -> Iterator[str]:
+def _trace_lines(node: TraceNode, first: str, indent: str) -> Iterator[str]:
     yield first + _line(node)
     for index, source in enumerate(node.sources):
         last = index == len(node.sources) - 1
-        yield from _trace_lines(source, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
+        yield from _trace_lines(source, indent + ("└─ " if last else "├─ "), indent + ("   " if last else "│  "))
 
 
 def _line(node: TraceNode) -> str:

@@ -83,8 +83,8 @@ def import_command(options: Namespace) -> int:
     out, settings = out_of(options), settings_of(options)
 
     async def work(file: BinaryIO) -> Imported:
-        async with opened(settings) as here:
-            imported: Imported = await here.api.import_run(file)
+        async with opened(settings) as runtime:
+            imported: Imported = await runtime.api.import_run(file)
             return imported
 
     try:

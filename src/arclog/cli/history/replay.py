@@ -78,9 +78,9 @@ def _replay_all(options: Namespace) -> int:
 
     async def go() -> int:
         runs = events = different = 0
-        async with opened(settings, read_only=True) as here:
-            async for run in _all_runs(here.api, since):
-                check = await here.api.replay(run.execution_id)
+        async with opened(settings, read_only=True) as runtime:
+            async for run in _all_runs(runtime.api, since):
+                check = await runtime.api.replay(run.execution_id)
                 runs, events = runs + 1, events + check.events
                 different += not check.ok
                 if out.as_json:

@@ -86,20 +86,22 @@ def simulate_command(options: Namespace) -> int:
         raise NotFound(nothing_yet(settings))
 
     async def reports(api: Api) -> list[SimulationReport]:
-        def asked(**which: Any) -> SimulateRequest:
-            return SimulateRequest(text, file, files, workload=workload, map=renamed, strict=options.strict, **which)
+        def request(**selection: Any) -> SimulateRequest:
+            return SimulateRequest(
+                text, file, files, workload=workload, map=renamed, strict=options.strict, **selection
+            )
 
         runs = [await resolve(api, run_id) for run_id in options.runs]
         if not runs and options.last is None:
-            return [await api.simulate(asked())]
+            return [await api.simulate(request())]
         if not runs:
-            return [await api.simulate(asked(last=options.last))]
+            return [await api.simulate(request(last=options.last))]
         parts = [runs[at : at + _AT_A_TIME] for at in range(0, len(runs), _AT_A_TIME)]
-        return [await api.simulate(asked(runs=part)) for part in parts]
+        return [await api.simulate(request(runs=part)) for part in parts]
 
     async def go() -> SimulationReport:
-        async with opened(settings, read_only=True) as here:
-            return _joined(await reports(here.api))
+        async with opened(settings, read_only=True) as runtime:
+            return _joined(await reports(runtime.api))
 
     report = asyncio.run(go())
     if out.as_json:

@@ -87,7 +87,7 @@ def page(view: StateView, out: Out) -> str:
         section("steps so far", table(("STEP", "LATEST", "RUNS"), steps, width, out))
     for label, value in (("ctx", view.ctx), ("result", view.result), ("error", view.error)):
         if value not in ({}, None):
-            section(label, pretty(value, rest=whole))
+            section(label, pretty(value, full_command=whole))
     if view.result_ref is not None:
         section("result", stored(view.result_ref))
     if len(parts) == 1:

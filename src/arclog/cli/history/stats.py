@@ -46,8 +46,8 @@ def stats_command(options: Namespace) -> int:
     since = timestamp(options.since) if options.since is not None else ""
 
     async def go() -> int:
-        async with opened(settings, read_only=True) as here:
-            stats = await here.api.stats(options.path, since=since, limit=options.last)
+        async with opened(settings, read_only=True) as runtime:
+            stats = await runtime.api.stats(options.path, since=since, limit=options.last)
         if out.as_json:
             out.data(stats)
         else:

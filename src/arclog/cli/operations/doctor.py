@@ -72,8 +72,8 @@ async def _of_settings(settings: Settings) -> list[Check]:
     if not can_be_opened(checks):
         return checks
     try:
-        async with opened(settings) as here:
-            return (await diagnosed(settings, here, served=False)).checks
+        async with opened(settings) as runtime:
+            return (await diagnosed(settings, runtime, served=False)).checks
     except ArclogError as problem:
         return [*checks, failed("open", problem)]
 

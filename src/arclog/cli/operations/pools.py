@@ -43,7 +43,7 @@ def pool_arguments(parser: Parser) -> None:
 
 def pool_command(options: Namespace) -> int:
     action = options.action
-    given = [
+    flags = [
         word
         for word, value in (
             ("--all", options.all),
@@ -54,7 +54,7 @@ def pool_command(options: Namespace) -> int:
         if value
     ]
     if action == "list":
-        if options.name or given:
+        if options.name or flags:
             raise Usage("pool list takes no arguments", "arclog pool list")
     else:
         if bool(options.name) == options.all:
@@ -216,8 +216,8 @@ def _with(options: Namespace, do: Callable[[PoolApi, Out], Awaitable[None]], not
         return OK
 
     async def go() -> int:
-        async with home.opened(settings, read_only=bool(nothing)) as here:
-            await do(here.pools(), out_of(options))
+        async with home.opened(settings, read_only=bool(nothing)) as runtime:
+            await do(runtime.pools(), out_of(options))
         return OK
 
     return asyncio.run(go())

@@ -86,8 +86,8 @@ def schedule_command(options: Namespace) -> int:
         return OK
 
     async def go() -> int:
-        async with home.opened(settings, read_only=options.action in ("list", "show")) as here:
-            return await _do(here.schedules(), options, settings, out)
+        async with home.opened(settings, read_only=options.action in ("list", "show")) as runtime:
+            return await _do(runtime.schedules(), options, settings, out)
 
     return asyncio.run(go())
 

@@ -59,8 +59,8 @@ def _serve(options: Namespace, *, with_worker: bool) -> int:
     from arclog.wiring.loop import run
 
     settings = settings_of(options)
-    given = {"server__host": options.host, "server__port": options.port}
-    settings = settings.replaced(**{name: value for name, value in given.items() if value is not None})
+    overrides = {"server__host": options.host, "server__port": options.port}
+    settings = settings.replaced(**{name: value for name, value in overrides.items() if value is not None})
     if settings.integer("server.port") > 65535:
         raise Usage(f"{settings.integer('server.port')} is not a port; the highest is 65535")
     member = None

@@ -27,9 +27,9 @@ def check_assignments(plan: Plan, assignments: Sequence[tuple[Path, Any]]) -> No
     for path, value in assignments:
         if path[0] in plan.inputs or (plan.inputs and path[0] not in plan.workload):
             continue  # the start of the run checks all of them against the declarations
-        for leaf, given in _leaves(path, value, plan.workload):
+        for leaf, assigned in _leaves(path, value, plan.workload):
             try:
-                _check_one(plan, leaf, given, reads)
+                _check_one(plan, leaf, assigned, reads)
             except Usage as fault:
                 faults.append(fault)
     if len(faults) == 1:
@@ -69,26 +69,26 @@ def _check_one(plan: Plan, path: Path, value: Any, reads: WorkloadReads) -> None
                 raise _unknown(path, depth, {**place, **plan.inputs} if depth == 0 else place, reads)
             return
         place = place[key]
-    expected, given = _type(place), _type(value)
-    if expected != given and "null" not in (expected, given):
+    expected, actual = _type(place), _type(value)
+    if expected != actual and "null" not in (expected, actual):
         name = ".".join(path)
         hint = f"give {expected}, as the workload's own {_brief(place)}"
-        if expected == "text" and given in ("a number", "a boolean"):
+        if expected == "text" and actual in ("a number", "a boolean"):
             hint = f"quote it to make it text: --set '{name}=\"{value}\"'"
-        raise Usage(f"--set {name}: the workload's {name} is {expected}, not {given}", hint)
+        raise Usage(f"--set {name}: the workload's {name} is {expected}, not {actual}", hint)
 
 
 def _unknown(path: Path, depth: int, place: dict[str, Any], reads: WorkloadReads) -> Usage:
-    from difflib import get_close_matches
+    from arclog.model.data.suggestions import nearest
 
     above, key = ".".join(path[:depth]), path[depth]
-    known = list(dict.fromkeys((*place, *reads.below(path[:depth]))))
+    names = list(dict.fromkeys((*place, *reads.below(path[:depth]))))
     where = f"the workload's {above}" if above else "the workload"
-    near = get_close_matches(key, known, 1, 0.6)
-    listed = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
-    if not known:
+    near = nearest(key, names)
+    listed = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+    if not names:
         return Usage(f"--set {'.'.join(path)}: the playbook reads no key of the workload", "leave it out")
-    meant = f"did you mean {'.'.join((*path[:depth], near[0]))}? " if near else ""
+    meant = f"did you mean {'.'.join((*path[:depth], near))}? " if near else ""
     return Usage(f"--set {'.'.join(path)}: {where} has no key {key!r}", f"{meant}it has {listed}")
 
 

@@ -64,8 +64,8 @@ def _with_api(options: Namespace, work: Callable[[Api, Out], Awaitable[int]], *,
         raise NotFound(f"nothing is registered yet in {settings.text('home')}; arclog catalog register FILE")
 
     async def go() -> int:
-        async with opened(settings, read_only=not writes) as here:
-            return await work(here.api, out_of(options))
+        async with opened(settings, read_only=not writes) as runtime:
+            return await work(runtime.api, out_of(options))
 
     return asyncio.run(go())
 

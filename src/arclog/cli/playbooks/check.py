@@ -205,19 +205,18 @@ def schema_command(options: Namespace) -> int:
     from arclog.dialects.schemas import SCHEMAS
 
     out = out_of(options)
-    known = dict([_PLAYBOOK, *((name, doc) for name, (doc, _) in SCHEMAS.items())])
+    documents = dict([_PLAYBOOK, *((name, doc) for name, (doc, _) in SCHEMAS.items())])
     if options.name is None:
         if out.as_json:
-            out.data(known)
+            out.data(documents)
         else:
-            out.print("\n".join(f"{name:<14}{doc}" for name, doc in known.items()))
+            out.print("\n".join(f"{name:<14}{doc}" for name, doc in documents.items()))
         return OK
-    if options.name not in known:
-        from difflib import get_close_matches
+    if options.name not in documents:
+        from arclog.model.data.suggestions import did_you_mean
 
-        near = get_close_matches(options.name, known, n=1)
-        perhaps = f"; did you mean {near[0]}?" if near else ""
-        raise Usage(f"there is no schema {options.name!r}{perhaps}", f"there are: {', '.join(known)}")
+        suggestion = did_you_mean(options.name, documents)
+        raise Usage(f"there is no schema {options.name!r}{suggestion}", f"there are: {', '.join(documents)}")
     if options.name == _PLAYBOOK[0]:
         from arclog.playbook.json_schema import json_schema
         from arclog.wiring.kinds import installed_kinds

@@ -33,11 +33,11 @@ def init_arguments(parser: Parser) -> None:
 
 
 def init_command(options: Namespace) -> int:
-    from difflib import get_close_matches
     from pathlib import Path
 
     from arclog.authoring.templates import STARTERS
     from arclog.cli.render import out_of
+    from arclog.model.data.suggestions import did_you_mean
     from arclog.playbook.schema import NAME
 
     out = out_of(options)
@@ -48,9 +48,8 @@ def init_command(options: Namespace) -> int:
             out.print("\n".join(f"{name:<10}{starter.summary}" for name, starter in STARTERS.items()))
         return OK
     if options.starter not in STARTERS:
-        near = get_close_matches(options.starter, STARTERS, n=1)
-        perhaps = f"; did you mean {near[0]}?" if near else ""
-        raise Usage(f"there is no template {options.starter!r}{perhaps}", f"there are: {', '.join(STARTERS)}")
+        suggestion = did_you_mean(options.starter, STARTERS)
+        raise Usage(f"there is no template {options.starter!r}{suggestion}", f"there are: {', '.join(STARTERS)}")
     name = options.name or options.starter
     if NAME.match(name) is None:
         raise Usage(f"{name[:60]!r} is not a valid name: use letters, digits and _, and do not start with a digit")
@@ -203,7 +202,9 @@ def _round(options: Namespace, tests: Iterable[object], out: Out) -> int:
     commands = [["check", options.file]]
     commands += [["test", str(test), *shared] for test in tests]
     if not options.no_run:
-        commands.append(["run", options.file, *[word for given in options.set for word in ("--set", given)], *shared])
+        commands.append(
+            ["run", options.file, *[word for assignment in options.set for word in ("--set", assignment)], *shared]
+        )
     for words in commands:
         out.print(out.paint(f"── arclog {' '.join(words)}", "dim"))
         code = command(words)
@@ -349,8 +350,8 @@ def _answer_of(options: Namespace, question: Callable[[Any], Awaitable[list[str]
     from arclog.cli.home import exists, opened, settings_of
 
     async def answer() -> list[str]:
-        async with opened(settings, read_only=True) as here:
-            return await question(here.api)
+        async with opened(settings, read_only=True) as runtime:
+            return await question(runtime.api)
 
     try:
         settings = settings_of(options)

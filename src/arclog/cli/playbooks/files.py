@@ -208,13 +208,13 @@ def read(file: str, settings: Settings) -> tuple[bytes, str]:
 
 def _check_numbers(value: Any, where: str) -> None:
     """Refuse integers that the log cannot store."""
-    rest = [value]
-    while rest:
-        item = rest.pop()
+    pending = [value]
+    while pending:
+        item = pending.pop()
         if isinstance(item, dict):
-            rest.extend(item.values())
+            pending.extend(item.values())
         elif isinstance(item, list):
-            rest.extend(item)
+            pending.extend(item)
         elif isinstance(item, int) and not _INT_LOW <= item <= _INT_HIGH:
             raise Usage(f"{where}: {item} does not fit into 64 bits; write it as text, in quotes")
 

@@ -192,8 +192,8 @@ def _record(options: Namespace) -> int:
     require(settings, raw)
 
     async def go() -> str:
-        async with opened(settings, read_only=True) as here:
-            return await _recorded(here.api, await resolve(here.api, raw), settings)
+        async with opened(settings, read_only=True) as runtime:
+            return await _recorded(runtime.api, await resolve(runtime.api, raw), settings)
 
     text = asyncio.run(go())
     if options.output:
@@ -215,11 +215,11 @@ async def _recorded(api: object, execution_id: str, settings: Settings) -> str:
     from arclog.testing.playbook_tests.recording import Recorded, recorded, stored_refs
     from arclog.wiring.kinds import installed_kinds
 
-    known: Any = cast(Any, api)
+    full_api: Any = cast(Any, api)
     events: list[dict[str, Any]] = []
-    while page := await known.events(execution_id, after=events[-1]["seq"] if events else 0, limit=1000):
+    while page := await full_api.events(execution_id, after=events[-1]["seq"] if events else 0, limit=1000):
         events += page
-    plan = await known.graph(execution_id)
+    plan = await full_api.graph(execution_id)
     kinds = {(step["name"], task["name"]): task["kind"] for step in plan["steps"] for task in step["tasks"]}
     specs = installed_kinds()
     helpers = {kind: specs[kind].helper for kind in set(kinds.values()) if kind in specs}
@@ -227,9 +227,9 @@ async def _recorded(api: object, execution_id: str, settings: Settings) -> str:
     for ref, size in stored_refs(events).items():
         if size <= settings.integer("tests.record_max_bytes"):
             try:
-                contents[ref] = b"".join([chunk async for chunk in known.content(ref)])
+                contents[ref] = b"".join([chunk async for chunk in full_api.content(ref)])
             except ArclogError:
                 continue  # the content was removed; the test notes that
     return recorded(
-        events, f"as run {execution_id}", Recorded(await known.source(execution_id), kinds, helpers, contents)
+        events, f"as run {execution_id}", Recorded(await full_api.source(execution_id), kinds, helpers, contents)
     )

@@ -31,7 +31,7 @@ class Interrupts:
     def __init__(self, out: Out) -> None:
         self._out = out
         #: exit code of a program that released its run; 0 if it did not
-        self.left = OK
+        self.exit_code = OK
         #: runs that this process serves and that have not ended
         self._runs: list[str] = []
         #: the server that runs them, '' if this process does
@@ -46,10 +46,10 @@ class Interrupts:
         self._runs = [execution_id]
         self._server = server
 
-    def ended(self, execution_id: str, left: Sequence[str]) -> None:
+    def ended(self, execution_id: str, unfinished: Sequence[str]) -> None:
         """The run has ended; these runs that it called have not."""
         self._ended = execution_id
-        self._runs = list(left)
+        self._runs = list(unfinished)
 
     def __enter__(self) -> None:
         import asyncio
@@ -73,9 +73,9 @@ class Interrupts:
     def _leave(self, code: int) -> None:
         import asyncio
 
-        if self.left:
+        if self.exit_code:
             self._abandon()
-        self.left = code
+        self.exit_code = code
         self._out.notice(self._farewell())
         # Tasks are stopped before the exit, within a time limit.
         asyncio.get_running_loop().call_later(_LEAVE_S, self._abandon)
@@ -105,7 +105,7 @@ class Interrupts:
             self._out.write("\x1b[?25h")
         if self._out.restore is not None:
             self._out.restore()
-        os._exit(self.left)
+        os._exit(self.exit_code)
 
 
 # ── attached ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -120,12 +120,12 @@ class AttachedRun:
     """Shows a run to its end, with the runs that it started without waiting for them."""
 
     def __init__(
-        self, here: Any, out: Out, interrupts: Interrupts, settings: Settings, *, serves: bool, text: str = ""
+        self, runtime: Any, out: Out, interrupts: Interrupts, settings: Settings, *, serves: bool, text: str = ""
     ) -> None:
         """`serves`: this process runs it. `text`: the playbook's text, if it is known."""
         from arclog.cli.runs.attention import Attention, may_wait
 
-        self._api: Api = here.api
+        self._api: Api = runtime.api
         self._out = out
         self._interrupts = interrupts
         self._serves = serves
@@ -136,7 +136,7 @@ class AttachedRun:
         """Show the run; returns the exit code once the run and all runs that it started have ended."""
         return await self._attended(execution_id, self._to_the_end(execution_id, resumed=resumed))
 
-    async def rest(self, execution_id: str) -> int:
+    async def after_its_end(self, execution_id: str) -> int:
         """The same for a run that has ended itself."""
         return await self._attended(execution_id, self._after_its_end(execution_id))
 
@@ -178,41 +178,41 @@ class AttachedRun:
 
     async def _let_children_end(self, execution_id: str) -> None:
         """Wait for the end of called runs, which are cancelled shortly after their caller."""
-        for child in (await left_below(self._api, execution_id))[:_PAGE]:
+        for child in (await unfinished_below(self._api, execution_id))[:_PAGE]:
             await self._api.ended(child, timeout_s=_CANCEL_S)
 
     async def _serve_rest(self, execution_id: str) -> None:
         """Serve the runs that this one started without waiting for them, until they have ended."""
         out = self._out
-        while left := await left_below(self._api, execution_id):
-            self._interrupts.ended(execution_id, left)
+        while unfinished := await unfinished_below(self._api, execution_id):
+            self._interrupts.ended(execution_id, unfinished)
             if not out.quiet:
-                others = f" and {len(left) - 5} more" if len(left) > 5 else ""
+                others = f" and {len(unfinished) - 5} more" if len(unfinished) > 5 else ""
                 out.notice(
-                    f"waiting for runs started with wait: false: {', '.join(left[:5])}{others} (Ctrl-C stops waiting)"
+                    f"waiting for runs started with wait: false: {', '.join(unfinished[:5])}{others} (Ctrl-C stops waiting)"
                 )
-            for child in left:
+            for child in unfinished:
                 if self._attention is not None:
                     self._attention.follow(child)
-            for child in left:
+            for child in unfinished:
                 await self._api.ended(child)
                 if not out.as_json and not out.quiet:
                     _verdict(await self._api.summary(child), out, result=False)
 
 
-async def left_below(api: Api, execution_id: str) -> list[str]:
+async def unfinished_below(api: Api, execution_id: str) -> list[str]:
     """Runs below this one that have not ended, including those below runs that have."""
-    left: list[str] = []
+    unfinished: list[str] = []
     callers = [execution_id]
     while callers:
         caller, before = callers.pop(), ""
         while page := await api.list(parent=caller, before=before, limit=_PAGE):
-            left += [run.execution_id for run in page if run.ended_at is None]
+            unfinished += [run.execution_id for run in page if run.ended_at is None]
             callers += [run.execution_id for run in page]
             if len(page) < _PAGE:
                 break
             before = page[-1].execution_id
-    return sorted(left, key=int)
+    return sorted(unfinished, key=int)
 
 
 def _verdict(summary: Summary, out: Out, *, result: bool = True) -> None:
@@ -223,7 +223,7 @@ def _verdict(summary: Summary, out: Out, *, result: bool = True) -> None:
     completed = summary.state == "COMPLETED"
     if summary.result is not None and completed and result:
         whole = f"arclog show {summary.execution_id} --json"
-        out.print(pretty(summary.result, rest=whole))
+        out.print(pretty(summary.result, full_command=whole))
     if summary.result_ref is not None and completed and result:
         out.print(stored(summary.result_ref))
     if completed and out.quiet:

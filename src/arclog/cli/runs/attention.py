@@ -78,8 +78,10 @@ class Attention:
             if wait.child:
                 self.follow(wait.child)
         waiting = {(execution_id, wait.key or wait.text): wait for wait in waits if wait.what in _ANSWERED}
-        for known in [known for known in self._questions if known[0] == execution_id and known not in waiting]:
-            del self._questions[known]  # it was answered elsewhere
+        for question in [
+            question for question in self._questions if question[0] == execution_id and question not in waiting
+        ]:
+            del self._questions[question]  # it was answered elsewhere
         for name, wait in waiting.items():
             if name not in self._announced:
                 self._announced.add(name)

@@ -87,10 +87,12 @@ def list_command(options: Namespace) -> int:
     query, matches = _query(options), _matches(options.where)
 
     async def read() -> list[ListedRun]:
-        async with opened(settings, read_only=True) as here:
-            parent, origin = [await resolve(here.api, given) if given else "" for given in (query.parent, query.origin)]
+        async with opened(settings, read_only=True) as runtime:
+            parent, origin = [
+                await resolve(runtime.api, raw_id) if raw_id else "" for raw_id in (query.parent, query.origin)
+            ]
             wanted = replace(query, parent=parent, origin=origin)
-            return await _listed(here.api, wanted, options.limit, matches)
+            return await _listed(runtime.api, wanted, options.limit, matches)
 
     rows = asyncio.run(read()) if exists(settings) else []
     narrowed = query != RunQuery() or bool(options.where)

@@ -230,10 +230,10 @@ class Progress:
         if kind in ("playbook.finished", "execution.cancelled"):
             self.ended = True
             self.held = ""
-            for left in self.steps.values():
-                if left.open:
-                    left.open.clear()
-                    left.status = "cancelled"
+            for unfinished in self.steps.values():
+                if unfinished.open:
+                    unfinished.open.clear()
+                    unfinished.status = "cancelled"
             return
         if kind.startswith(("playbook.", "signal.")):
             self.held = _held(kind, event, self.held)
@@ -255,11 +255,11 @@ class Progress:
             return
         attempt = (line.get("step_run"), line.get("task_run"), line["attempt"], line.get("iteration"))
         at = micros(line["timestamp"])
-        known = step.reported.get(line["task"])
-        if known is None or known.attempt != attempt:
+        previous = step.reported.get(line["task"])
+        if previous is None or previous.attempt != attempt:
             step.reported[line["task"]] = Reported(attempt, report, at)
         else:
-            known.advance(report, at)
+            previous.advance(report, at)
 
     def _policy_admit_evaluated(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
         if event.get("status") == "skipped" and not step.open:
@@ -290,9 +290,9 @@ class Progress:
     def _end(self, step: Step, event: Mapping[str, Any], at: int, status: str) -> None:
         run_id = event.get("step_run_id", "")
         since = step.open.pop(run_id, None)
-        given = event.get("duration_ms")
-        if given is not None:
-            step.seconds = given / 1000
+        duration_ms = event.get("duration_ms")
+        if duration_ms is not None:
+            step.seconds = duration_ms / 1000
         elif since is not None:
             step.seconds = (at - since) / 1e6
         if not step.open:
@@ -383,12 +383,12 @@ def _fitting(steps: list[Step], room: int) -> list[Step]:
     """Return as many steps as fit, in order: the running ones first, then the latest."""
     if sum(map(_height, steps)) <= room:
         return steps
-    left = room - 1  # a line shows how many are hidden
+    room_left = room - 1  # a line shows how many are hidden
     kept = set()
     latest_first = steps[::-1]
     for step in (*filter(_is_open, latest_first), *filterfalse(_is_open, latest_first)):
-        left -= _height(step)
-        if left < 0:
+        room_left -= _height(step)
+        if room_left < 0:
             break
         kept.add(step.name)
     return [step for step in steps if step.name in kept]
@@ -430,9 +430,9 @@ def _step_line(step: Step, now: int, columns: int, name_width: int, branch: str,
     tail = clip("  ".join(facts), max(columns - name_width - 7, 10))
     line = f"{out.paint(branch, 'dim')} {mark} {name}{pad}  {out.paint(tail, 'dim')}".rstrip()
     if step.status == "failed" and step.error:
-        left = columns - 7 - name_width - width_of(tail) - 2
-        if left > 20:
-            line += "  " + out.paint(clip(step.error, left), "red")
+        width = columns - 7 - name_width - width_of(tail) - 2
+        if width > 20:
+            line += "  " + out.paint(clip(step.error, width), "red")
     return line
 
 

@@ -265,8 +265,8 @@ def _with_home(options: Namespace, work: Callable[[Api], Awaitable[int]]) -> int
         raise NotFound(f"there is no stored result {options.ref}: {home.nothing_yet(settings)}")
 
     async def go() -> int:
-        async with home.opened(settings, read_only=True) as here:
-            return await work(here.api)
+        async with home.opened(settings, read_only=True) as runtime:
+            return await work(runtime.api)
 
     return asyncio.run(go())
 
@@ -301,8 +301,8 @@ def gc_command(options: Namespace) -> int:
         raise NotFound(home.nothing_yet(settings))
 
     async def go() -> Collected:
-        async with home.opened(settings, read_only=options.dry_run) as here:
-            done: Collected = await here.api.collect(dry_run=options.dry_run)
+        async with home.opened(settings, read_only=options.dry_run) as runtime:
+            done: Collected = await runtime.api.collect(dry_run=options.dry_run)
             return done
 
     from msgspec.structs import asdict, replace
@@ -391,11 +391,11 @@ def sweep_environments(settings: Settings, now: float, *, dry_run: bool) -> Swep
     folder = environments_folder(settings)
     limit = now - settings.number("python.environments_keep_s")
     count = size = 0
-    for known in known_environments(folder):
-        if known.used_at > limit:
+    for environment in known_environments(folder):
+        if environment.used_at > limit:
             break  # the rest was used later
-        room = _room(known.folder)
-        if dry_run or remove_environment(folder, known.digest):
+        room = _room(environment.folder)
+        if dry_run or remove_environment(folder, environment.digest):
             count += 1
             size += room
     return Swept(count, size)

@@ -80,38 +80,38 @@ async def _run(settings: Any, options: Namespace, text: str, file: str, out: Out
     workload, priority = workload_of(options.workload, options.assignments, settings), options.priority
     try:
         with interrupts:
-            async with opened(settings) as here:
+            async with opened(settings) as runtime:
                 if text:
-                    here.open_tools(text)
+                    runtime.open_tools(text)
                     beside = FilesBeside(settings).of(file)
-                    plan = _compile(here, settings, options, text, file, out, beside)
+                    plan = _compile(runtime, settings, options, text, file, out, beside)
                     workload = _typed(plan, workload, options)
                     files = called_playbooks(text, file, settings, beside) | beside.taken
                     request = ExecuteRequest(text, file, workload, files, priority=priority)
                 else:
                     path, version = path_and_version(file)
-                    pinned = await here.api.registered(path, version)
+                    pinned = await runtime.api.registered(path, version)
                     text = pinned.source
-                    here.open_tools(text)
+                    runtime.open_tools(text)
                     pinned_path = f"{path}@{pinned.version}"
-                    plan = _compile(here, settings, options, text, pinned_path, out, FilesBeside(settings))
+                    plan = _compile(runtime, settings, options, text, pinned_path, out, FilesBeside(settings))
                     workload = _typed(plan, workload, options)
                     request = ExecuteRequest(path=path, version=pinned.version, workload=workload, priority=priority)
-                started = await here.api.execute(request)
+                started = await runtime.api.execute(request)
                 if options.detach:
                     return _detached(started, out)
                 interrupts.started(started.execution_id, server_of(settings))
-                await here.start_worker(started.execution_id)
-                shown = AttachedRun(here, out, interrupts, settings, serves=not server_of(settings), text=text)
-                return await _while_working(here, shown.to_the_end(started.execution_id))
+                await runtime.start_worker(started.execution_id)
+                shown = AttachedRun(runtime, out, interrupts, settings, serves=not server_of(settings), text=text)
+                return await _while_working(runtime, shown.to_the_end(started.execution_id))
     except BaseException:
-        if interrupts.left:
-            return interrupts.left
+        if interrupts.exit_code:
+            return interrupts.exit_code
         raise
 
 
 def _compile(
-    here: Any, settings: Any, options: Namespace, text: str, file: str, out: Out, beside: FilesBeside
+    runtime: Any, settings: Any, options: Namespace, text: str, file: str, out: Out, beside: FilesBeside
 ) -> Plan | None:
     """Compile the playbook, print the warnings of `check`, and refuse assignments that it has no key for. Returns its plan."""
     from arclog.cli.playbooks.files import assigned
@@ -126,7 +126,7 @@ def _compile(
         from arclog.cli.playbooks.assignments import check_assignments
 
         check_assignments(built.plan, assigned(options.assignments))
-    here.keep_plan(text, built.plan)
+    runtime.keep_plan(text, built.plan)
     if not out.quiet:
         warn(built.findings, built.source, file, as_json=out.as_json)
     return built.plan
@@ -188,9 +188,9 @@ def _continue(options: Namespace, *, again: bool, request: ForkRequest | None = 
     return run(work, briefly=not settings.text("store.url"))
 
 
-async def _forked(here: Any, execution_id: str, request: ForkRequest, out: Out) -> str:
+async def _forked(runtime: Any, execution_id: str, request: ForkRequest, out: Out) -> str:
     """The id of a new run that continues from another."""
-    fork = await here.api.fork(execution_id, request)
+    fork = await runtime.api.fork(execution_id, request)
     if not out.as_json and not out.quiet:
         origin = fork.origin
         start = f"event {origin.seq} of" if origin.how == "fork" else f"step {origin.step} of" if origin.step else ""
@@ -206,7 +206,7 @@ async def _resume(
     settings: Any, options: Namespace, out: Out, *, again: bool, request: ForkRequest | None = None
 ) -> int:
     from arclog.cli.home import opened, resolve, server_of
-    from arclog.cli.runs.attached import AttachedRun, Interrupts, left_below
+    from arclog.cli.runs.attached import AttachedRun, Interrupts, unfinished_below
     from arclog.cli.runs.signals import print_answer, request_of
     from arclog.model.errors import RequestRejected
 
@@ -215,54 +215,54 @@ async def _resume(
     _print_logged_errors(out)
     try:
         with interrupts:
-            async with opened(settings) as here:
-                execution_id = await resolve(here.api, options.id)
+            async with opened(settings) as runtime:
+                execution_id = await resolve(runtime.api, options.id)
                 if request is not None:
-                    execution_id = await _forked(here, execution_id, request, out)
+                    execution_id = await _forked(runtime, execution_id, request, out)
                 elif again:
-                    answer = await here.api.signal(execution_id, request_of(options, "RETRY_RUN"))
+                    answer = await runtime.api.signal(execution_id, request_of(options, "RETRY_RUN"))
                     if answer.started is None:
                         return print_answer(answer, "", out)
                     execution_id = answer.started
                 serves = not server_of(settings)
-                shown = AttachedRun(here, out, interrupts, settings, serves=serves)
-                status = await here.api.status(execution_id)
+                shown = AttachedRun(runtime, out, interrupts, settings, serves=serves)
+                status = await runtime.api.status(execution_id)
                 # A server may have finished the new run already; it is shown anyway, since it was not shown before.
                 if status.ended_at is not None and (serves or not again):
-                    left = await left_below(here.api, execution_id) if serves else []
-                    if not left:
-                        return await _already_over(here.api, execution_id, out)
-                    interrupts.ended(execution_id, left)
-                    await here.start_worker(execution_id)
-                    for child in left:
-                        await here.take_over(child)
-                    return await _while_working(here, shown.rest(execution_id))
-                if await here.api.pausing(execution_id):
-                    answer = await here.api.signal(execution_id, request_of(options, "RESUME"))
-                    elsewhere = here.served_by(execution_id)
+                    unfinished = await unfinished_below(runtime.api, execution_id) if serves else []
+                    if not unfinished:
+                        return await _already_over(runtime.api, execution_id, out)
+                    interrupts.ended(execution_id, unfinished)
+                    await runtime.start_worker(execution_id)
+                    for child in unfinished:
+                        await runtime.take_over(child)
+                    return await _while_working(runtime, shown.after_its_end(execution_id))
+                if await runtime.api.pausing(execution_id):
+                    answer = await runtime.api.signal(execution_id, request_of(options, "RESUME"))
+                    elsewhere = runtime.served_by(execution_id)
                     if elsewhere or not answer.accepted:
                         return print_answer(answer, f"resumed on worker {elsewhere}", out)
-                held = await here.take_over(execution_id)
+                held = await runtime.take_over(execution_id)
                 if held:
                     raise RequestRejected(f"run {execution_id} cannot be resumed: {held}")
                 interrupts.started(execution_id, server_of(settings))
-                await here.start_worker(execution_id)
-                return await _while_working(here, shown.to_the_end(execution_id, resumed=not again))
+                await runtime.start_worker(execution_id)
+                return await _while_working(runtime, shown.to_the_end(execution_id, resumed=not again))
     except BaseException:
-        if interrupts.left:
-            return interrupts.left
+        if interrupts.exit_code:
+            return interrupts.exit_code
         raise
 
 
-async def _while_working(here: Any, rest: Coroutine[Any, Any, int]) -> int:
+async def _while_working(runtime: Any, work: Coroutine[Any, Any, int]) -> int:
     """Show the run to its end. If the worker stops before that, raise its error."""
     import asyncio
 
-    showing = asyncio.ensure_future(rest)
+    showing = asyncio.ensure_future(work)
     try:
-        await asyncio.wait({showing, here.worker}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({showing, runtime.worker}, return_when=asyncio.FIRST_COMPLETED)
         if not showing.done():
-            here.worker.result()  # raises
+            runtime.worker.result()  # raises
             raise InvariantBroken("the worker stopped before the run ended")
         return await showing
     finally:

@@ -58,7 +58,8 @@ async def _page(api: Api, summary: Summary, out: Out) -> str:
         facts.append(("imported", "recorded elsewhere; read-only"))
     if summary.origin is not None:
         origin = summary.origin
-        facts.append(("origin", f"{origin.how} of {origin.execution_id} at event {origin.seq:,}"))
+        where = f"at event {origin.seq:,}" if origin.events else "from its start"
+        facts.append(("origin", f"{origin.how} of {origin.execution_id} {where}"))
     if summary.ended_at is None and status.current_step:
         facts.append(("at step", status.current_step))
     parts = [out.paint(one_line(summary.name), "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
@@ -67,7 +68,7 @@ async def _page(api: Api, summary: Summary, out: Out) -> str:
     whole = f"arclog show {summary.execution_id} --json"
     for label, value in (("ctx", summary.ctx), ("result", summary.result)):
         if value not in ({}, None):
-            parts += ["", out.paint(label, "bold"), indented(pretty(value, rest=whole))]
+            parts += ["", out.paint(label, "bold"), indented(pretty(value, full_command=whole))]
     if summary.result_ref is not None:
         parts += ["", out.paint("result", "bold"), indented(stored(summary.result_ref))]
     lines = account(summary, out)

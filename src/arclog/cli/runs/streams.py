@@ -58,15 +58,11 @@ def events_command(options: Namespace) -> int:
     from arclog.cli.home import with_run
     from arclog.cli.render import out_of
     from arclog.dialects.names import MEANINGS, asked_for, canonical_types
+    from arclog.model.data.suggestions import did_you_mean
 
     for name in options.types:
         if name not in MEANINGS:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, MEANINGS, n=1)
-            raise Usage(
-                f"there is no event type {name!r}; {f'did you mean {near[0]}?' if near else 'see docs/events.md'}"
-            )
+            raise Usage(f"there is no event type {name!r}{did_you_mean(name, MEANINGS) or '; see docs/events.md'}")
     if options.id is None:
         return search_command(options)
     from arclog.engine.views.event_search import matches_of
@@ -104,7 +100,7 @@ def events_command(options: Namespace) -> int:
         begin = options.after if stateless else 0
         sent = sent_events(api, execution_id, types)
         await stream(api, execution_id, read, print_page, "seq", begin, follow=options.follow, sent=sent)
-        show(reader.rest())
+        show(reader.held_back())
         return OK
 
     return with_run(options, work)
@@ -348,16 +344,16 @@ def search_command(options: Namespace) -> int:
     wanted = {"types": canonical_types(names), "since": since, "entity": options.entity, "where": options.where}
 
     async def go(api: Api) -> int:
-        cursor, left = "", limit
-        while left:
-            page = await api.search(**wanted, cursor=cursor, limit=min(left, _PAGE))
+        cursor, remaining = "", limit
+        while remaining:
+            page = await api.search(**wanted, cursor=cursor, limit=min(remaining, _PAGE))
             # A name can represent a type with some of its statuses only.
             records = [
                 event
                 for event in page.events
                 if not names or asked_for(Rendered(event["event_type"], event, event), names)
             ]
-            left -= len(records)
+            remaining -= len(records)
             if out.as_json:
                 out.lines(records)
             elif records:
@@ -368,7 +364,7 @@ def search_command(options: Namespace) -> int:
         return OK
 
     async def work() -> int:
-        async with opened(settings, read_only=True) as here:
-            return await go(here.api)
+        async with opened(settings, read_only=True) as runtime:
+            return await go(runtime.api)
 
     return asyncio.run(work())

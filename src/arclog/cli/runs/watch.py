@@ -86,7 +86,7 @@ async def _as_sent(api: Following, execution_id: str, reader: _Reader, view: _Tr
             if len(page) < _PAGE:
                 return
 
-    def taken() -> list[dict[str, Any]]:
+    def new_lines() -> list[dict[str, Any]]:
         new = lines.copy()
         lines.clear()
         return new
@@ -96,7 +96,7 @@ async def _as_sent(api: Following, execution_id: str, reader: _Reader, view: _Tr
         while not following.done():
             await asyncio.wait((following,), timeout=_FRAME_S)
             await before_its_end()
-            view.frame(reader.progress, taken())
+            view.frame(reader.progress, new_lines())
             if printed.done():
                 printed.result()
         following.result()
@@ -104,7 +104,7 @@ async def _as_sent(api: Following, execution_id: str, reader: _Reader, view: _Tr
             await asyncio.wait((printed,), timeout=_FRAME_S)
         if printed.done():
             printed.result()
-        view.end(reader.progress, taken())
+        view.end(reader.progress, new_lines())
     finally:
         for task in (following, printed):
             task.cancel()
@@ -251,7 +251,7 @@ class _Tree:
         progress.ends.clear()
         columns, rows = self._out.size()
         lines = tree(progress, time.time_ns() // 1000, columns - 1, rows - 2, self._out)
-        self._draw([*(log_line(line, self._out) for line in logs), *self._taken()], lines)
+        self._draw([*(log_line(line, self._out) for line in logs), *self._take_notices()], lines)
 
     def end(self, progress: Progress, logs: list[dict[str, Any]]) -> None:
         self.frame(progress, logs)
@@ -259,10 +259,10 @@ class _Tree:
 
     def close(self) -> None:
         self._out.interject = None
-        self._out.write("".join(f"{line}\n" for line in self._taken()) + ("\x1b[?25h" if self._hidden else ""))
+        self._out.write("".join(f"{line}\n" for line in self._take_notices()) + ("\x1b[?25h" if self._hidden else ""))
         self._hidden = False
 
-    def _taken(self) -> list[str]:
+    def _take_notices(self) -> list[str]:
         notices = self._notices.copy()
         self._notices.clear()
         return notices

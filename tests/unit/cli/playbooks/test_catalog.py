@@ -22,13 +22,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def say(home: Path, said: str) -> str:
+def playbook_file(home: Path, said: str) -> str:
     file = home / "hello.yaml"
     file.write_text(HELLO.format(said=said))
     return str(file)
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+def output_of(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     assert command([*words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -36,27 +36,31 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 def test_a_playbook_is_registered_listed_shown_compared_run_and_archived(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [one["version"] for one in told(capsys, "catalog", "register", say(home, "one"))] == [1]
-    assert [one["created"] for one in told(capsys, "catalog", "register", say(home, "one"))] == [False]
-    assert [one["version"] for one in told(capsys, "catalog", "register", say(home, "two"))] == [2]
-    assert [(one["path"], one["version"]) for one in told(capsys, "catalog", "list", "flows/")] == [("flows/hello", 2)]
-    assert told(capsys, "catalog", "show", "flows/hello@1")["source"] == HELLO.format(said="one")
-    assert [one["version"] for one in told(capsys, "catalog", "show", "flows/hello", "--all")] == [2, 1]
-    difference = told(capsys, "catalog", "diff", "flows/hello")
+    assert [entry["version"] for entry in output_of(capsys, "catalog", "register", playbook_file(home, "one"))] == [1]
+    assert [entry["created"] for entry in output_of(capsys, "catalog", "register", playbook_file(home, "one"))] == [
+        False
+    ]
+    assert [entry["version"] for entry in output_of(capsys, "catalog", "register", playbook_file(home, "two"))] == [2]
+    assert [(entry["path"], entry["version"]) for entry in output_of(capsys, "catalog", "list", "flows/")] == [
+        ("flows/hello", 2)
+    ]
+    assert output_of(capsys, "catalog", "show", "flows/hello@1")["source"] == HELLO.format(said="one")
+    assert [entry["version"] for entry in output_of(capsys, "catalog", "show", "flows/hello", "--all")] == [2, 1]
+    difference = output_of(capsys, "catalog", "diff", "flows/hello")
     assert (difference["older"], difference["newer"], "data: two" in difference["diff"]) == (1, 2, True)
-    assert told(capsys, "catalog", "diff", "flows/hello@2", "1")["newer"] == 1
+    assert output_of(capsys, "catalog", "diff", "flows/hello@2", "1")["newer"] == 1
 
-    assert told(capsys, "run", "flows/hello")["result"] == "two"
-    assert told(capsys, "run", "flows/hello@1")["result"] == "one"
-    assert [run["version"] for run in told(capsys, "list")] == ["1", "2"]
+    assert output_of(capsys, "run", "flows/hello")["result"] == "two"
+    assert output_of(capsys, "run", "flows/hello@1")["result"] == "one"
+    assert [run["version"] for run in output_of(capsys, "list")] == ["1", "2"]
 
-    assert told(capsys, "catalog", "archive", "flows/hello")["archived_at"]
-    assert told(capsys, "catalog", "list") == []
-    assert len(told(capsys, "catalog", "list", "--all")) == 1
+    assert output_of(capsys, "catalog", "archive", "flows/hello")["archived_at"]
+    assert output_of(capsys, "catalog", "list") == []
+    assert len(output_of(capsys, "catalog", "list", "--all")) == 1
     assert command(["run", "flows/hello"]) == 2
     assert "archived" in capsys.readouterr().err
-    assert told(capsys, "catalog", "archive", "flows/hello", "--undo")["archived_at"] is None
-    assert told(capsys, "run", "flows/hello")["state"] == "COMPLETED"
+    assert output_of(capsys, "catalog", "archive", "flows/hello", "--undo")["archived_at"] is None
+    assert output_of(capsys, "run", "flows/hello")["state"] == "COMPLETED"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,7 @@ def test_a_playbook_is_registered_listed_shown_compared_run_and_archived(
 def test_what_goes_wrong_is_said(
     home: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
 ) -> None:
-    told(capsys, "catalog", "register", say(home, "one"))
+    output_of(capsys, "catalog", "register", playbook_file(home, "one"))
     assert command(list(words)) == 2
     assert said in capsys.readouterr().err
 

@@ -98,6 +98,6 @@ def test_an_id_that_is_also_the_beginning_of_others_is_meant_itself(arclog: Arcl
 
 def test_many_candidates_are_not_all_named(arclog: Arclog, api: FakeApi) -> None:
     api.runs = {f"38045261675416{number:04}": FakeRun(("playbook.started", {})) for number in range(9)}
-    said = arclog("why", "380452").err
-    assert said.count("(demo,") == 5
-    assert ", …" in said
+    message = arclog("why", "380452").err
+    assert message.count("(demo,") == 5
+    assert ", …" in message

@@ -32,11 +32,11 @@ def test_steps_in_order_of_their_first_run_with_durations():
 
 
 def test_what_was_only_said_is_not_shown_as_done():
-    said: list[tuple[str, dict[str, Any]]] = [
+    reported: list[tuple[str, dict[str, Any]]] = [
         ("step.failed", {"step": "second", "run": 1, "informative": True}),
         ("playbook.finished", {"informative": True}),
     ]
-    run = FakeRun(*list(steps("start", "second"))[:-1], *said)
+    run = FakeRun(*list(steps("start", "second"))[:-1], *reported)
     assert shown(run) == shown(FakeRun(*list(steps("start", "second"))[:-1]))
     assert event_line(run.events[-1], OUT).endswith("(informative)")
 
@@ -77,11 +77,11 @@ def test_a_loop_has_a_bar_with_rate_and_rest_and_then_a_count():
     assert line.endswith("46 ok, 2 failed")
 
 
-def reporting(*said: tuple[int, dict[str, object]], **fields: object) -> list[dict[str, object]]:
+def reporting(*reports: tuple[int, dict[str, object]], **fields: object) -> list[dict[str, object]]:
     where = {"step": "start", "step_run": 1, "task": "start_task", "task_run": 1, "attempt": 1, "iteration": None}
     return [
         {**where, "stream": "progress", "text": json.dumps(text), "timestamp": timestamp(T0 + at), **fields}
-        for at, text in said
+        for at, text in reports
     ]
 
 
@@ -101,10 +101,10 @@ IN_FLIGHT = (
 
 
 def test_a_task_that_says_how_far_it_is_has_a_bar_with_rate_and_rest():
-    said = reporting(
+    lines = reporting(
         (0, {"done": 0, "total": 48, "unit": "rows"}), (2_000_000, {"done": 12, "total": 48, "unit": "rows"})
     )
-    [_, bar] = with_reports(FakeRun(*IN_FLIGHT), said)
+    [_, bar] = with_reports(FakeRun(*IN_FLIGHT), lines)
     assert bar == "     ██████░░░░░░░░░░░░░░░░░░ 12/48 rows · 6.0/s · 6.00 s left"
 
 
@@ -125,11 +125,11 @@ def test_what_a_bar_says(first, latest, expected):
 
 
 def test_reports_of_another_task_of_garbage_and_of_ended_steps_show_nothing():
-    said = reporting((0, {"done": 1, "total": 2}))
+    lines = reporting((0, {"done": 1, "total": 2}))
     assert len(with_reports(FakeRun(*IN_FLIGHT), reporting((0, {"done": 1}), task="other"))) == 1
-    assert len(with_reports(FakeRun(*IN_FLIGHT), [{**said[0], "text": "no JSON"}])) == 1
-    assert len(with_reports(FakeRun(*IN_FLIGHT), [{**said[0], "step": "unknown"}])) == 1
-    assert len(with_reports(FakeRun(*steps("start")), said)) == 1
+    assert len(with_reports(FakeRun(*IN_FLIGHT), [{**lines[0], "text": "no JSON"}])) == 1
+    assert len(with_reports(FakeRun(*IN_FLIGHT), [{**lines[0], "step": "unknown"}])) == 1
+    assert len(with_reports(FakeRun(*steps("start")), lines)) == 1
 
 
 def test_a_new_attempt_begins_anew():

@@ -58,9 +58,9 @@ def test_list_shows_refs_whole(arclog):
 
 
 def test_list_as_json_and_of_the_last_run(arclog):
-    found = json.loads(arclog("result", "list", "last", "--json").out)
-    assert [each["seq"] for each in found] == [9, 11]
-    assert found[0]["ref"] == REF
+    matching = json.loads(arclog("result", "list", "last", "--json").out)
+    assert [entry["seq"] for entry in matching] == [9, 11]
+    assert matching[0]["ref"] == REF
 
 
 def test_a_run_that_stored_nothing(arclog, api):
@@ -135,7 +135,7 @@ def test_save_writes_a_file_once(arclog, api):
     assert Path("out.bin").read_bytes() != b"other"
     assert json.loads(arclog("result", "save", REF, "out.bin", "--force", "--json").out)["bytes"] == 5
     assert Path("out.bin").read_bytes() == b"other"
-    assert sorted(each.name for each in Path().iterdir()) == [".arclog", "out.bin"]
+    assert sorted(entry.name for entry in Path().iterdir()) == [".arclog", "out.bin"]
 
 
 def test_save_that_fails_leaves_nothing(arclog, api):
@@ -143,7 +143,7 @@ def test_save_that_fails_leaves_nothing(arclog, api):
     done = arclog("result", "save", REF, "out.bin")
     assert done.code == 1
     assert "it is damaged" in done.err
-    assert sorted(each.name for each in Path().iterdir()) == [".arclog"]
+    assert sorted(entry.name for entry in Path().iterdir()) == [".arclog"]
     Path("folder").mkdir()
     assert arclog("result", "save", REF, "folder").code == 2
     api.refusal = None
