@@ -37,6 +37,11 @@ def measure(options: Options) -> Findings:
     found.ratios.append(Line(f"arclog, {runs} executions at the same time", steps, "steps/s", STEPS_GOAL, digits=0))
     ours = _rate(taken["arclog"], short)
     found.ratios.append(Line(f"arclog, {short} one-step runs", ours, "runs/s", RUNS_GOAL, digits=0))
+    found.figures.append(
+        Line(
+            f"arclog, {runs} executions, CPU a step", taken["chains"].of("cpu_s", 1000 / (runs * STEPS)), "ms", digits=3
+        )
+    )
     if "DBOS" in taken:
         ratio = taken["DBOS"].over(taken["arclog"], "run_s")
         found.ratios.append(Line(f"DBOS ÷ arclog, {short} one-step runs", ratio, "×"))

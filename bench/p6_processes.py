@@ -10,6 +10,8 @@ from bench.postgres import Databases, missing, postgres, postgres_is_there
 
 GOAL = Goal(">=", 1.0)
 STEPS = 5
+#: what shares the cores
+PARTS = ("server", "postgres", "worker", "generator")
 
 
 def measure(options: Options) -> Findings:
@@ -33,6 +35,14 @@ def measure(options: Options) -> Findings:
     for name in ("one", "two"):
         pace = spread([runs * STEPS / sample["run_s"] for sample in taken[name].samples])
         found.figures.append(Line(f"{name} process(es)", pace, "steps/s", digits=0))
+        samples = taken[name].samples
+        for part in PARTS:
+            each = spread([sample[f"{part}_each"] * 1000 for sample in samples])
+            found.figures.append(Line(f"{name} process(es): CPU of {part}, an execution", each, "ms", digits=2))
+        each = spread([sum(sample[f"{part}_each"] for part in PARTS) * 1000 for sample in samples])
+        found.figures.append(Line(f"{name} process(es): CPU of all, an execution", each, "ms", digits=2))
+        each = spread([sample["transactions_each"] for sample in samples])
+        found.figures.append(Line(f"{name} process(es): transactions, an execution", each, "", digits=1))
     return found
 
 

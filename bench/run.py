@@ -1,6 +1,7 @@
 """The benchmarks: ./x bench [W1 W2 …] [--repeat N] [--quick] [--large] [--markdown] [--json FILE] [--dir FOLDER]
                 ./x bench growth …: what each operation costs as the store grows (bench/growth.py)
                 ./x bench steady …: a server under steady load with retention (bench/steady.py)
+                ./x bench versus …: this tree and another revision by turns (bench/versus.py)
 
 Exit code 1 when a workload comes to a wrong result; never because of a speed.
 """
@@ -60,6 +61,10 @@ def main(argv: list[str]) -> int:
         from bench import steady
 
         return steady.main(argv[1:])
+    if argv[:1] == ["versus"]:
+        from bench import versus
+
+        return versus.main(argv[1:])
     options = _arguments(argv)
     compileall.compile_dir(os.path.join(ROOT, "src"), quiet=2)
     compileall.compile_dir(os.path.join(ROOT, "bench"), quiet=2)

@@ -1,5 +1,5 @@
 """FILE HOME PROCESSES RUNS: `arclog server --processes N` on PostgreSQL and one worker over HTTP; so many runs at the same time.
-Prints how long all of them took, as JSON.
+Prints how long all of them took, and the CPU time of every part, as JSON.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ from bench.children.run_arclog import read
 #: requests of the program that starts the runs, at a time
 AT_A_TIME = 32
 LOOK_S = 0.05
+#: shorter than a server keeps an idle connection
+KEPT_S = 2.0
+#: until PostgreSQL has counted the transactions of all its processes
+COUNTED_S = 1.5
+TRANSACTIONS = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
 OVER = "SELECT count(*) FILTER (WHERE over), count(*) FILTER (WHERE state = 'COMPLETED') FROM arclog.executions"
 
 
@@ -34,7 +39,7 @@ async def processes(file: str, home: str, count: int, runs: int) -> dict[str, An
     url = json.loads(await server.stdout.readline())["url"]
     draining = asyncio.ensure_future(server.stdout.read())  # a full pipe would stop it
     worker = await _started(nowhere, "worker", "--server", url, "--slots", str(runs))
-    limits = httpx2.Limits(max_connections=AT_A_TIME)
+    limits = httpx2.Limits(max_connections=AT_A_TIME, keepalive_expiry=KEPT_S)
     places = asyncio.Semaphore(AT_A_TIME)
     try:
         async with (
@@ -55,15 +60,54 @@ async def processes(file: str, home: str, count: int, runs: int) -> dict[str, An
 
             await asyncio.gather(*(start() for _ in range(count * 4)))  # every process is warm
             await until(count * 4)
+
+            async def used() -> dict[str, float]:
+                """The CPU time of each part so far, in seconds, and the transactions of the database."""
+                await asyncio.sleep(COUNTED_S)
+                [transactions] = await (await connection.execute(TRANSACTIONS)).fetchone() or (0,)
+                postgres = _stat(connection.info.backend_pid)[1]  # the parent of every process of the server
+                servers = _children(server.pid) if count > 1 else [server.pid]
+                return {
+                    "server": sum(map(_cpu_s, servers)),
+                    "postgres": sum(map(_cpu_s, _children(postgres))) + _cpu_s(postgres, ended=True),
+                    "worker": _cpu_s(worker.pid),
+                    "generator": sum(os.times()[:2]),
+                    "transactions": float(transactions),
+                }
+
+            before = await used()
             began = time.perf_counter()
             await asyncio.gather(*(start() for _ in range(runs)))
             completed = await until(count * 4 + runs) - count * 4
-            return {"run_s": time.perf_counter() - began, "completed": completed}
+            run_s = time.perf_counter() - began
+            after = await used()
+            spent = {f"{part}_each": (after[part] - before[part]) / runs for part in before}
+            return {"run_s": run_s, "completed": completed, **spent}
     finally:
         for process in (worker, server):
             process.terminate()
             await process.wait()
         await draining
+
+
+def _stat(pid: int) -> list[int]:
+    """The state (as 0) and the numbers of a process behind it, as in proc(5); none if it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return [0, *map(int, file.read().rpartition(")")[2].split()[1:])]
+    except OSError:
+        return []
+
+
+def _cpu_s(pid: int, *, ended: bool = False) -> float:
+    """The CPU time of a process, or of its children that have ended."""
+    fields = _stat(pid)[13:15] if ended else _stat(pid)[11:13]
+    return sum(fields) / os.sysconf("SC_CLK_TCK")
+
+
+def _children(pid: int) -> list[int]:
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [each for each in pids if _stat(each)[1:2] == [pid]]
 
 
 async def _started(stdout: int, *words: str) -> asyncio.subprocess.Process:

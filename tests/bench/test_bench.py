@@ -13,6 +13,7 @@ from bench import (
     growth,
     playbooks,
     report,
+    versus,
     w2_chain,
     w7_python,
     w9_http,
@@ -241,3 +242,19 @@ def test_the_first_pages_of_searches_are_found_and_timed():
     (line,) = found.ratios
     assert line.what.startswith("first page of 100 among 2")
     assert len(found.figures) == 16
+
+
+def test_two_revisions_are_compared_by_medians_and_by_their_best_rounds() -> None:
+    values = {
+        versus.Figure("W2", "arclog, a step", "ms"): ([1.0, 4.0, 2.0], [1.5, 1.0, 3.0]),
+        versus.Figure("P4", "arclog, 200 runs", "runs/s"): ([100.0], [150.0]),
+        versus.Figure("W2", "floor, a step", "ms"): ([1.0], [1.0]),
+        versus.Figure("W9", "arclog, only here", "ms"): ([], [1.0]),
+    }
+    table = versus.report(values, "abc", {}, markdown=True).splitlines()
+    assert table[2:4] == [
+        "| W2 | arclog, a step | 2.000 ms | 1.500 ms | 0.75 | 1.00 |",
+        "| P4 | arclog, 200 runs | 100.000 runs/s | 150.000 runs/s | 1.50 | 1.50 |",
+    ]
+    assert "floor" not in "".join(table)
+    assert "only here" not in "".join(table)
