@@ -20,7 +20,13 @@ from hypothesis import settings
 from tests.servers.memory import memory
 
 # Servers that tests start themselves; each plugin imports its drivers only when a test asks for the server.
-pytest_plugins = ["tests.early_failures", "tests.servers.postgres", "tests.servers.nats", "tests.servers.arclog"]
+pytest_plugins = [
+    "tests.early_failures",
+    "tests.servers.postgres",
+    "tests.servers.nats",
+    "tests.servers.arclog",
+    "tests.servers.commands",
+]
 
 # `ci` (the default) draws the same examples every time, so a red test is red for everybody; `explore` looks further.
 # Both print what reproduces a failure: HYPOTHESIS_PROFILE=explore ./x pytest …
