@@ -127,11 +127,11 @@ def _outwards() -> dict[tuple[str, str], str]:
     for row in TABLE:
         if row.outwards:
             for ending, canonical in row.canonical.items():
-                known = REGISTRY[canonical].statuses
+                allowed = REGISTRY[canonical].statuses
                 sure: tuple[str, ...] = (ending,) if ending else (row.status,)
-                if row.status == SUCCESS and SKIPPED in known:
+                if row.status == SUCCESS and SKIPPED in allowed:
                     sure = (SUCCESS, SKIPPED)  # older executors had no name for it: the status decides
-                statuses = known if len(known) == 1 else sure
+                statuses = allowed if len(allowed) == 1 else sure
                 names |= {(canonical, status): row.legacy for status in statuses}
     return names
 
@@ -171,7 +171,7 @@ class LegacyReader:
             return [Rendered(envelope["event_type"], envelope, envelope)]
         return [Rendered(name, {**envelope, "event_type": name, "event_alias": camel(name)}, envelope)]
 
-    def rest(self) -> list[Rendered]:
+    def held_back(self) -> list[Rendered]:
         return []
 
 

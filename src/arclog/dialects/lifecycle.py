@@ -97,7 +97,7 @@ class LifecycleReader:
             state.last_was_error.pop(envelope.get("step_run_id", ""), None)
         return rendered
 
-    def rest(self) -> list[Rendered]:
+    def held_back(self) -> list[Rendered]:
         return self._release(None)
 
     def _release(self, following: Envelope | None) -> list[Rendered]:

@@ -41,7 +41,7 @@ class _CanonicalReader:
     def render(self, envelope: Envelope) -> list[Rendered]:
         return [Rendered(envelope["event_type"], envelope, envelope)]
 
-    def rest(self) -> list[Rendered]:
+    def held_back(self) -> list[Rendered]:
         return []
 
 

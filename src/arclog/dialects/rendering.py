@@ -55,7 +55,7 @@ class Reader(Protocol):
         An event may be held back until the next one is known.
         """
 
-    def rest(self) -> list[Rendered]:
+    def held_back(self) -> list[Rendered]:
         """Return the events that are held back, for a reader that does not wait for more."""
 
 

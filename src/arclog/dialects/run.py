@@ -119,7 +119,7 @@ class RunReader:
             rendered.append(Rendered(name, record, envelope, derived=number < len(records)))
         return rendered
 
-    def rest(self) -> list[Rendered]:
+    def held_back(self) -> list[Rendered]:
         return []
 
 

@@ -70,8 +70,8 @@ class WireReader:
     def render(self, envelope: Envelope) -> list[Rendered]:
         return [_shaped(rendered) for rendered in self._inner.render(envelope)]
 
-    def rest(self) -> list[Rendered]:
-        return [_shaped(rendered) for rendered in self._inner.rest()]
+    def held_back(self) -> list[Rendered]:
+        return [_shaped(rendered) for rendered in self._inner.held_back()]
 
 
 def result_of(

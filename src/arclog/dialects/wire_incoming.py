@@ -37,6 +37,7 @@ from arclog.dialects.wire import (
 from arclog.model import ids
 from arclog.model import outcome as outcomes
 from arclog.model.data.json_data import DEEPEST_INPUT, nested_deeper
+from arclog.model.data.suggestions import did_you_mean
 from arclog.model.errors import NotAllowed, RequestRejected
 from arclog.model.events import ERROR, REGISTRY, SKIPPED, Event
 from arclog.model.outcome import as_error
@@ -101,18 +102,18 @@ def parse_event(
         raise RequestRejected(f"an event is a JSON object, not {_kind(body)}")
     if nested_deeper(body, DEEPEST_INPUT):
         raise RequestRejected(f"the event is nested deeper than {DEEPEST_INPUT} levels")
-    given = {key: value for key, value in body.items() if value is not None}
+    fields = {key: value for key, value in body.items() if value is not None}
     if inherited:
-        given = {**inherited, **given}
-    warnings = _unknown(given)
-    meta = _object(given, "meta")
+        fields = {**inherited, **fields}
+    warnings = _unknown(fields)
+    meta = _object(fields, "meta")
     for key in EITHER_PLACE if meta else ():
-        if key not in given and meta.get(key) is not None:
-            given[key] = meta[key]
-    execution_id = ids.parse_id(_required(given, "execution_id"), "execution_id")
-    payload = _payload(given)
-    name = _text(_required(given, "event_type"), "event_type")
-    word, status = _status(given)
+        if key not in fields and meta.get(key) is not None:
+            fields[key] = meta[key]
+    execution_id = ids.parse_id(_required(fields, "execution_id"), "execution_id")
+    payload = _payload(fields)
+    name = _text(_required(fields, "event_type"), "event_type")
+    word, status = _status(fields)
     kind, status, legacy_name = _meaning(name, status, payload, principal)
     grant = granted(principal, kind, legacy_name=legacy_name)
     if principal == SERVER and meta.get("skipped") is True and SKIPPED in REGISTRY[kind].statuses:
@@ -121,12 +122,12 @@ def parse_event(
         raise RequestRejected(f"{name} cannot have status {word}: only the server skips a step")
     if principal != SERVER:
         confirmed = {"informative": grant.informative}  # a field that states the fact is no contradiction
-        ignored = [key for key in SERVER_ONLY if key in given and given[key] is not confirmed.get(key)]
+        ignored = [key for key in SERVER_ONLY if key in fields and fields[key] is not confirmed.get(key)]
         warnings += [f"{key} can only be set by the server and is ignored" for key in ignored]
     payload, meta = _with_owner(checked(kind, payload), meta, kind, principal)
-    event = _event(given, kind, status, now)
+    event = _event(fields, kind, status, now)
     event.payload = payload
-    event.sent = _result_fields(given)
+    event.sent = _result_fields(fields)
     digest = _digest(execution_id, event, status)
     if legacy_name:
         meta = {**meta, "legacy_type": legacy_name}
@@ -136,23 +137,23 @@ def parse_event(
         event.sent["meta"] = meta
     if word and word != status_out(kind, status):
         event.sent["sent_status"] = word
-    outcome = plain_outcome(kind, payload, _aliased(given, "payload", None)) if principal == WORKER else None
+    outcome = plain_outcome(kind, payload, _aliased(fields, "payload", None)) if principal == WORKER else None
     if outcome is not None:
         event.payload = {"outcome": outcome}
     if principal != PRODUCER:
         event.payload = with_stored_refs(event.payload)
-    if principal == WORKER and "task_run_id" not in given:
+    if principal == WORKER and "task_run_id" not in fields:
         event.task_run = 0  # the task run of the command's pipeline applies
-    flags = _server_only_flags(given) if principal == SERVER else {}
+    flags = _server_only_flags(fields) if principal == SERVER else {}
     event.informative = grant.informative or flags.get("informative", False)
     return Incoming(execution_id, event, grant, digest, flags.get("actionable", True), tuple(warnings))
 
 
-def _unknown(given: Mapping[str, Any]) -> list[str]:
-    keys = [key for key in given if key not in KNOWN]
+def _unknown(fields: Mapping[str, Any]) -> list[str]:
+    keys = [key for key in fields if key not in KNOWN]
     warnings = [f"unknown key {key[:100]!r} is ignored" for key in keys[:_MOST_WARNINGS]]
-    rest = len(keys) - len(warnings)
-    return [*warnings, f"so are {rest} more unknown keys"] if rest else warnings
+    hidden = len(keys) - len(warnings)
+    return [*warnings, f"so are {hidden} more unknown keys"] if hidden else warnings
 
 
 def names_a_command(body: Any) -> bool:
@@ -209,9 +210,10 @@ def _meaning(name: str, status: str, payload: dict[str, Any], principal: str) ->
         return *meaning, name
     rows = [row for row in lifecycle.TABLE if row.name == name]
     if not rows:
-        if principal == PRODUCER and (known := spelled(name)) is not None:
-            return _respelled(name, known, status, payload, principal)
-        raise RequestRejected(f"there is no event type {name!r}{_perhaps(name)}")
+        if principal == PRODUCER and (spelling := spelled(name)) is not None:
+            return _respelled(name, spelling, status, payload, principal)
+        names = [*REGISTRY, *legacy.BY_NAME, *(row.name for row in lifecycle.TABLE)]
+        raise RequestRejected(f"there is no event type {name!r}{did_you_mean(name, names)}")
     if not status:
         return rows[0].canonical, _first_status(rows[0]), ""
     for row in rows:
@@ -220,12 +222,12 @@ def _meaning(name: str, status: str, payload: dict[str, Any], principal: str) ->
     raise RequestRejected(f"{name} cannot have status {STATUS_OUT[status]}")
 
 
-def _respelled(name: str, known: str, status: str, payload: dict[str, Any], principal: str) -> tuple[str, str, str]:
+def _respelled(name: str, spelling: str, status: str, payload: dict[str, Any], principal: str) -> tuple[str, str, str]:
     """Return the meaning of a producer's own spelling of a known name, or of a name of the run dialect."""
-    if known in REGISTRY or known in legacy.BY_NAME or any(row.name == known for row in lifecycle.TABLE):
-        kind, status, _ = _meaning(known, status, payload, principal)
+    if spelling in REGISTRY or spelling in legacy.BY_NAME or any(row.name == spelling for row in lifecycle.TABLE):
+        kind, status, _ = _meaning(spelling, status, payload, principal)
         return kind, status, name
-    meaning = MEANINGS[known][0]
+    meaning = MEANINGS[spelling][0]
     statuses = meaning.statuses or REGISTRY[meaning.canonical].statuses
     if status and status not in statuses:
         raise RequestRejected(f"{name} cannot have status {STATUS_OUT[status]}")
@@ -248,58 +250,50 @@ def _fitting(name: str, kind: str, status: str) -> str:
     return status
 
 
-def _status(given: Mapping[str, Any]) -> tuple[str, str]:
+def _status(fields: Mapping[str, Any]) -> tuple[str, str]:
     """Return the event's status word in capitals and the canonical status; '' if it has none."""
-    if "status" not in given:
+    if "status" not in fields:
         return "", ""
-    word = _text(given["status"], "status").upper()
+    word = _text(fields["status"], "status").upper()
     status = STATUS_IN.get(word)
     if status is None:
-        raise RequestRejected(f"status {given['status']!r} is none of {', '.join(STATUS_IN)}")
+        raise RequestRejected(f"status {fields['status']!r} is none of {', '.join(STATUS_IN)}")
     return word, status
-
-
-def _perhaps(name: str) -> str:
-    from difflib import get_close_matches
-
-    known = [*REGISTRY, *legacy.BY_NAME, *(row.name for row in lifecycle.TABLE)]
-    near = get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 # -- fields -----------------------------------------------------------------------------------------------------------
 
 
-def _event(given: Mapping[str, Any], kind: str, status: str, now: int) -> Event:
+def _event(fields: Mapping[str, Any], kind: str, status: str, now: int) -> Event:
     event = Event(kind, now, status="" if status == REGISTRY[kind].statuses[0] else status)
-    event.step = _text(_aliased(given, "step", ""), "step", empty=True)
+    event.step = _text(_aliased(fields, "step", ""), "step", empty=True)
     if not event.step and REGISTRY[kind].entity in STEP_ENTITIES:
         raise RequestRejected(f"{kind} needs `step` (or `node_name`): the step that it is about")
-    if "created_at" in given:
-        event.at = _moment(given["created_at"])
-    if "event_id" in given:
-        event.own_id = ids.parse_id(given["event_id"], "event_id")
-    event.worker_id = _text(given.get("worker_id", ""), "worker_id", empty=True)
-    event.task = _text(given.get("task", ""), "task", empty=True)
-    event.run = _run(given, "step_run_id", event.step)
-    event.task_run = _run(given, "task_run_id", event.task) or int(bool(event.task))
-    event.iteration = _iteration(given)
-    event.attempt = _count(given, "attempt", least=1)
-    event.fence = _count(given, "fence", least=0)
-    if "command_id" in given:
-        event.command_id = ids.parse_id(given["command_id"], "command_id")
+    if "created_at" in fields:
+        event.at = _moment(fields["created_at"])
+    if "event_id" in fields:
+        event.own_id = ids.parse_id(fields["event_id"], "event_id")
+    event.worker_id = _text(fields.get("worker_id", ""), "worker_id", empty=True)
+    event.task = _text(fields.get("task", ""), "task", empty=True)
+    event.run = _run(fields, "step_run_id", event.step)
+    event.task_run = _run(fields, "task_run_id", event.task) or int(bool(event.task))
+    event.iteration = _iteration(fields)
+    event.attempt = _count(fields, "attempt", least=1)
+    event.fence = _count(fields, "fence", least=0)
+    if "command_id" in fields:
+        event.command_id = ids.parse_id(fields["command_id"], "command_id")
     return event
 
 
-def _aliased(given: Mapping[str, Any], field: str, default: Any) -> Any:
+def _aliased(fields: Mapping[str, Any], field: str, default: Any) -> Any:
     other = ALIASES[field]
-    if field in given and other in given and given[field] != given[other]:
+    if field in fields and other in fields and fields[field] != fields[other]:
         raise RequestRejected(f"`{field}` and `{other}` are the same field and have different values")
-    return given.get(field, given.get(other, default))
+    return fields.get(field, fields.get(other, default))
 
 
-def _required(given: Mapping[str, Any], field: str) -> Any:
-    value = _aliased(given, field, None) if field in ALIASES else given.get(field)
+def _required(fields: Mapping[str, Any], field: str) -> Any:
+    value = _aliased(fields, field, None) if field in ALIASES else fields.get(field)
     if value is None:
         other = f" (or `{ALIASES[field]}`)" if field in ALIASES else ""
         raise RequestRejected(f"`{field}`{other} is missing")
@@ -312,19 +306,19 @@ def _text(value: Any, field: str, *, empty: bool = False) -> str:
     return value
 
 
-def _object(given: Mapping[str, Any], field: str) -> dict[str, Any]:
-    value = given.get(field, {})
+def _object(fields: Mapping[str, Any], field: str) -> dict[str, Any]:
+    value = fields.get(field, {})
     if not isinstance(value, dict):
         raise RequestRejected(f"`{field}` must be an object, not {_kind(value)}")
     return value
 
 
-def _payload(given: Mapping[str, Any]) -> dict[str, Any]:
+def _payload(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the payload.
 
     Producers may send any JSON; a value that is not an object becomes the object's only value.
     """
-    value = _aliased(given, "payload", {})
+    value = _aliased(fields, "payload", {})
     return value if isinstance(value, dict) else {"value": value}
 
 
@@ -340,8 +334,8 @@ def _with_owner(
         return ({**payload, "source": "server"} if instead else payload), meta
     if "source" not in payload or principal == PRODUCER:
         return payload, meta
-    rest = {key: value for key, value in payload.items() if key != "source"}
-    return rest, {"source": payload["source"], **meta}
+    others = {key: value for key, value in payload.items() if key != "source"}
+    return others, {"source": payload["source"], **meta}
 
 
 def _moment(value: Any) -> int:
@@ -355,22 +349,22 @@ def _moment(value: Any) -> int:
     return moment
 
 
-def _run(given: Mapping[str, Any], field: str, owner: str) -> int:
-    if field not in given:
+def _run(fields: Mapping[str, Any], field: str, owner: str) -> int:
+    if field not in fields:
         return 0
-    match = _RUN_ID.fullmatch(_text(given[field], field))
+    match = _RUN_ID.fullmatch(_text(fields[field], field))
     if match is None or match["name"] != owner:
         kind = field.partition("_")[0]
         raise RequestRejected(f"`{field}` must be {kind}:{owner or '<name>'}:run:<n>")
     return int(match["run"])
 
 
-def _iteration(given: Mapping[str, Any]) -> tuple[int, ...] | None:
+def _iteration(fields: Mapping[str, Any]) -> tuple[int, ...] | None:
     """Parse an iteration: an index, a dotted path or a list of indexes, or the end of an iteration_id."""
-    if "iteration_id" in given:
-        value: Any = _text(given["iteration_id"], "iteration_id").rpartition(":")[2]
-    elif "iteration" in given:
-        value = given["iteration"]
+    if "iteration_id" in fields:
+        value: Any = _text(fields["iteration_id"], "iteration_id").rpartition(":")[2]
+    elif "iteration" in fields:
+        value = fields["iteration"]
     else:
         return None
     if isinstance(value, str) and _PATH.fullmatch(value):
@@ -383,15 +377,15 @@ def _iteration(given: Mapping[str, Any]) -> tuple[int, ...] | None:
     return tuple(path)
 
 
-def _count(given: Mapping[str, Any], field: str, least: int) -> int:
-    value = given.get(field, 0)
-    if field in given and (isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 31):
+def _count(fields: Mapping[str, Any], field: str, least: int) -> int:
+    value = fields.get(field, 0)
+    if field in fields and (isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 31):
         raise RequestRejected(f"`{field}` must be a whole number from {least}")
     return int(value)
 
 
-def _server_only_flags(given: Mapping[str, Any]) -> dict[str, bool]:
-    flags = {key: given[key] for key in SERVER_ONLY if key in given}
+def _server_only_flags(fields: Mapping[str, Any]) -> dict[str, bool]:
+    flags = {key: fields[key] for key in SERVER_ONLY if key in fields}
     for key, value in flags.items():
         if not isinstance(value, bool):
             raise RequestRejected(f"`{key}` must be true or false, not {_kind(value)}")
@@ -401,16 +395,16 @@ def _server_only_flags(given: Mapping[str, Any]) -> dict[str, bool]:
 # -- result and digest ------------------------------------------------------------------------------------------------
 
 
-def _result_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+def _result_fields(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return `result_kind`, `result_uri` and `event_ids` as they were sent; {} for data in the payload."""
-    kind = given.get("result_kind", DATA)
+    kind = request.get("result_kind", DATA)
     if kind not in RESULT_KINDS:
         raise RequestRejected(f"`result_kind` must be one of {', '.join(RESULT_KINDS)}")
     fields: dict[str, Any] = {} if kind == DATA else {"result_kind": kind}
-    if "result_uri" in given:
-        fields["result_uri"] = _text(given["result_uri"], "result_uri", empty=True)
-    if "event_ids" in given:
-        listed = given["event_ids"]
+    if "result_uri" in request:
+        fields["result_uri"] = _text(request["result_uri"], "result_uri", empty=True)
+    if "event_ids" in request:
+        listed = request["event_ids"]
         if not isinstance(listed, list):
             raise RequestRejected(f"`event_ids` must be a list, not {_kind(listed)}")
         fields["event_ids"] = [str(ids.parse_id(event_id, "event_ids")) for event_id in listed]
@@ -477,7 +471,7 @@ _IS: dict[str, Callable[[Any], bool]] = {
 
 
 @cache
-def _known(event_type: str) -> dict[str, tuple[str, ...]]:
+def _payload_types(event_type: str) -> dict[str, tuple[str, ...]]:
     """Return the payload keys that have a type, with their types."""
     of_type = {field.name: field.types for field in REGISTRY[event_type].payload}
     return {"error": ("object",), "outcome": ("object",), "result_ref": ("object",), **of_type}
@@ -487,10 +481,10 @@ def checked(event_type: str, payload: dict[str, Any]) -> dict[str, Any]:
     """Check a payload and return it. Null is the same as absent; an error in plain text becomes an error's message."""
     if isinstance(payload.get("error"), str):
         payload = {**payload, "error": {"kind": "exception", "message": payload["error"]}}
-    known = _known(event_type)
+    types_of = _payload_types(event_type)
     kept: dict[str, Any] = {}
     for name, value in payload.items():
-        types = known.get(name)
+        types = types_of.get(name)
         if types is not None:
             if value is None and "null" not in types:
                 continue
@@ -526,9 +520,9 @@ def plain_outcome(event_type: str, payload: dict[str, Any], sent: Any) -> dict[s
         outcome_keys.append("error")
     outcome |= {key: payload[key] for key in outcome_keys if key != "error"}
     if isinstance(sent, dict):
-        rest = {key: value for key, value in payload.items() if key not in outcome_keys}
-        if rest or not outcome_keys:
-            outcome["result"] = rest
+        others = {key: value for key, value in payload.items() if key not in outcome_keys}
+        if others or not outcome_keys:
+            outcome["result"] = others
     elif sent is not None:
         outcome["result"] = sent
     return outcome

@@ -90,7 +90,7 @@ class Frame(Budget):
             self.too_large()
         self.out.append(text)
 
-    def over(self, before: int, value: Any) -> int:
+    def end_expression(self, before: int, value: Any) -> int:
         """End an expression of a statement: of everything built since `before` bytes were left, only its value stays.
 
         Returns the bytes that stay charged.

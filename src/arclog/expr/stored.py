@@ -127,8 +127,8 @@ class Stored:
 
     def __bool__(self) -> bool:
         if not self.is_whole or "meta" not in self.ref:
-            known = self.length() if self.is_whole else None
-            return bool(self.plain() if known is None else known)
+            length = self.length() if self.is_whole else None
+            return bool(self.plain() if length is None else length)
         meta = self.ref["meta"]
         if self.is_list or not is_json(meta.get("content_type", "")):
             return bool(meta["rows"] if self.is_list else meta["bytes"])
@@ -149,8 +149,8 @@ def counted(value: Expression, count: Expression) -> Expression:
 
     def length(frame: Frame) -> Any:
         result = value(frame)
-        known = result.length() if type(result) is Stored else None
-        return count(frame) if known is None else known
+        size = result.length() if type(result) is Stored else None
+        return count(frame) if size is None else size
 
     return length
 

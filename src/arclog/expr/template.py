@@ -155,7 +155,7 @@ def compile_ending(
     try:
         node: Any = _lone_expression(parse_template(source))
         if node is None:
-            raise Failure("one {{ expression }} is wanted here")
+            raise Failure("one {{ expression }} is expected here")
         ends = type(node).__name__ == "Filter" and node.name == last
         if ends and (node.args or node.kwargs):
             raise Failure(f"the filter {last} takes no arguments")

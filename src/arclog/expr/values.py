@@ -263,6 +263,15 @@ def kind_of(value: Any) -> str:
     return type(value).__name__.lower()
 
 
+def is_text(value: str) -> bool:
+    """Return whether a string can be encoded: it has no half of a character (a lone surrogate)."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def step_text(key: Any) -> str:
     """Format one step of a path as the author would write it."""
     if isinstance(key, str):
@@ -272,9 +281,9 @@ def step_text(key: Any) -> str:
     return f"[{key}]" if type(key) in (int, bool) and int(key).bit_length() <= 64 else "[...]"
 
 
-def did_you_mean(word: str, known: list[str]) -> str:
+def did_you_mean(word: str, words: list[str]) -> str:
     """Return a suggestion of the most similar known words, or ''."""
     from difflib import get_close_matches  # only an error message needs it
 
-    near = get_close_matches(word[:100], known[:_MOST_COMPARED], n=2, cutoff=0.6)
+    near = get_close_matches(word[:100], words[:_MOST_COMPARED], n=2, cutoff=0.6)
     return f"; did you mean {' or '.join(repr(match) for match in near)}?" if near else ""

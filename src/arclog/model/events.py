@@ -154,7 +154,7 @@ def _rows() -> tuple[EventType, ...]:
             Field("depth", "integer", "Nesting depth of a child run: the number of runs above it."), Field("files", "object", "Playbooks that are called by file: plan, file, and optionally path and version."),
             Field("original_run_id", "string", "The run that this one repeats."), Field("scope", "string", "tenant/project/environment."),
             Field("priority", "integer", "Priority of the run, if it differs from that of the playbook."), Field("file", "string", "Name of the playbook's file."),
-            Field("origin", "object", "Origin of a retry or fork, which starts with the events of another run: execution_id, seq, how, step, and the number of events."), marked=True),
+            Field("origin", "object", "Origin of a retry or fork: execution_id, seq, how, step, and the number of events of that run that it starts with."), marked=True),
         row(1, "playbook.request.evaluated", "playbook", _SERVER, (SUCCESS, ERROR), "The request was accepted or refused.", _ERROR,
             Field("waits_for", "string", "`approval`: the run does not start before it is approved.")),
         row(2, "playbook.started", "playbook", _SERVER, (IN_PROGRESS,), "The run started.", marked=True),
@@ -251,9 +251,9 @@ def kind_of(event_type: str) -> EventType:
 
     An unknown type, from a newer release, gets a generic row, so that readers do not fail.
     """
-    known = REGISTRY.get(event_type)
-    if known is not None:
-        return known
+    row = REGISTRY.get(event_type)
+    if row is not None:
+        return row
     return EventType(
         event_type, -1, event_type.partition(".")[0], _SERVER, (SUCCESS,), "An event type of a newer release."
     )

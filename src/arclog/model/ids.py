@@ -6,7 +6,7 @@ import hashlib
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.errors import RequestRejected
 
 #: Snowflake layout: 41 bits of ms since 2024-01-01, 10 bits of node, 12 bits of sequence.

@@ -67,13 +67,13 @@ class _Faults(list[InputFault]):
         if self._steps > _MAX_ALL_STEPS:
             raise _Misfit("is not checked: matching all values against patterns and `enum` would take too long")
 
-    def near(self, key: str, known: Iterable[str]) -> str:
+    def near(self, key: str, names: Iterable[str]) -> str:
         """Return a similar known key, for faults that are shown."""
-        return _near(key, known) if len(self) < MAX_FAULTS else ""
+        return _near(key, names) if len(self) < MAX_FAULTS else ""
 
 
 def bound(
-    inputs: Mapping[str, Declaration], workload: Container[str], given: Mapping[str, Any]
+    inputs: Mapping[str, Declaration], workload: Container[str], values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[InputFault]]:
     """Convert the given values to the declared types. Returns them with all faults.
 
@@ -81,7 +81,7 @@ def bound(
     """
     faults = _Faults()
     converted: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in values.items():
         declared = inputs.get(key)
         if declared is not None:
             converted[key] = _checked(value, declared, key, faults)
@@ -90,7 +90,7 @@ def bound(
         else:
             faults.append(InputFault(key, f"there is no such input{faults.near(key, inputs)}"))
     for name, declared in inputs.items():
-        if declared.get("required") and name not in given:
+        if declared.get("required") and name not in values:
             faults.append(InputFault(name, f"is required ({_wanted(declared)})"))
     return converted, faults
 
@@ -165,15 +165,17 @@ def _is_fit_secret(value: Any, declared: Declaration, charge: Charge) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-def _properties(value: dict[str, Any], known: Mapping[str, Declaration], path: str, faults: _Faults) -> dict[str, Any]:
+def _properties(
+    value: dict[str, Any], declarations: Mapping[str, Declaration], path: str, faults: _Faults
+) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, part in value.items():
         where = f"{path}.{key}" if path else key
-        if key in known:
-            made[key] = _checked(part, known[key], where, faults)
+        if key in declarations:
+            made[key] = _checked(part, declarations[key], where, faults)
         else:
-            faults.append(InputFault(where, f"there is no such key{faults.near(key, known)}"))
-    for key, declared in known.items():
+            faults.append(InputFault(where, f"there is no such key{faults.near(key, declarations)}"))
+    for key, declared in declarations.items():
         if key not in value:
             if declared.get("required"):
                 faults.append(InputFault(f"{path}.{key}" if path else key, f"is required ({_wanted(declared)})"))
@@ -273,10 +275,10 @@ def _match(value: str, pattern: str, together: Charge) -> None:
         steps += count
         together(count)
         if steps > _MAX_STEPS:
-            raise _Misfit(f"takes too long to be held against the pattern {pattern[:60]!r}")
+            raise _Misfit(f"takes too long to match against the pattern {pattern[:60]!r}")
 
     if len(value) > _MAX_MATCHED:
-        raise _Misfit(f"has {len(value)} characters; a pattern is held against at most {_MAX_MATCHED}")
+        raise _Misfit(f"has {len(value)} characters; a pattern is matched against at most {_MAX_MATCHED}")
     from arclog.model.data.regex import compiled  # only inputs with a pattern need it
 
     if compiled(pattern).search(value, 0, charge) is None:
@@ -300,13 +302,12 @@ def _wanted(declared: Declaration) -> str:
     return f"{name} ({note})" if note else name
 
 
-def _near(key: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches  # only an error message needs it
+def _near(key: str, candidates: Iterable[str]) -> str:
+    from arclog.model.data.suggestions import did_you_mean  # only an error message needs it
 
-    names = list(known)
-    close = get_close_matches(key[:128], names, 1, 0.6)
-    if close:
-        return f"; did you mean {close[0]}?"
+    names = list(candidates)
+    if suggestion := did_you_mean(key, names):
+        return suggestion
     return f"; there are {', '.join(names[:12])}{', …' if len(names) > 12 else ''}" if names else ""
 
 

@@ -61,9 +61,9 @@ def is_consequence(problem: Mapping[str, Any]) -> bool:
     return problem.get("kind") == "cancelled" and problem.get("code") != "REJECTED"
 
 
-def as_error(given: Any, message: str) -> dict[str, Any]:
+def as_error(problem: Any, message: str) -> dict[str, Any]:
     """Return an error from outside, a map or plain text, with all required fields. Its kind may be unknown."""
-    fields = given if isinstance(given, Mapping) else {"message": given} if given else {}
+    fields = problem if isinstance(problem, Mapping) else {"message": problem} if problem else {}
     kind = str(fields.get("kind") or "exception")
     retryable = fields.get("retryable")
     return {

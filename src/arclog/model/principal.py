@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.errors import NotAllowed, RequestRejected
 
 #: The roles of callers. The table `operations` lists the permissions of each; only `admin` includes the others.

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.errors import RequestRejected, ResultUnavailable
 
 _FORM = pattern(
@@ -91,10 +91,10 @@ def parse_ref(text: str) -> ParsedRef:
     return ParsedRef(int(match["execution"]), match["name"], match["sha256"])
 
 
-def kept_elsewhere(ref: str, store: str, here: str) -> ResultUnavailable:
+def kept_elsewhere(ref: str, store: str, current: str) -> ResultUnavailable:
     """Return the error for a ref whose content is in another result store than the current one."""
     return ResultUnavailable(
-        f"{ref} was stored in the result store {store!r}, and results are now stored in {here!r}; restore "
+        f"{ref} was stored in the result store {store!r}, and results are now stored in {current!r}; restore "
         "ARCLOG_RESULTS_URL to read it (empty for 'files'), or run the step that created it again"
     )
 
@@ -126,9 +126,9 @@ def published_form(record: Any) -> Any:
     if not isinstance(record, Mapping) or record.get("kind") not in (LIST, DATA):
         return record
     meta = record.get("meta")
-    known: Mapping[str, Any] = meta if isinstance(meta, Mapping) else {}
-    shape = LIST if record["kind"] == LIST else _shape_of(str(known.get("content_type", _JSON)))
-    return {**record, "kind": RESULT_REF, "meta": {**known, "shape": shape}}
+    fields: Mapping[str, Any] = meta if isinstance(meta, Mapping) else {}
+    shape = LIST if record["kind"] == LIST else _shape_of(str(fields.get("content_type", _JSON)))
+    return {**record, "kind": RESULT_REF, "meta": {**fields, "shape": shape}}
 
 
 def _shape_of(content_type: str) -> str:

@@ -63,8 +63,8 @@ def build(
         return Build(None, _in_order(error.findings), error.source, file)
     findings = Findings(document)
     # Not a single dict: an installed kind is imported when it is looked up.
-    known = ChainMap(kinds, ENGINE_KINDS)  # type: ignore[arg-type]  # only read
-    playbook = normalize(document, known, settings, findings, files)
+    all_kinds = ChainMap(kinds, ENGINE_KINDS)  # type: ignore[arg-type]  # only read
+    playbook = normalize(document, all_kinds, settings, findings, files)
     compiled = compile_playbook(playbook, document, findings)
     check(compiled, playbook, findings, settings)
     if thorough:

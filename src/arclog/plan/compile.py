@@ -285,8 +285,8 @@ class _Compiler:
 
     def text(self, where: str, source: str, spot: str, path: Path, *, condition: bool) -> frozenset[str]:
         at = self.spots[spot] = self.document.text_at(path)
-        known = self.seen.get((condition, source))
-        if known is None:
+        names = self.seen.get((condition, source))
+        if names is None:
             try:
                 template = compile_condition(source, at) if condition else compile_text(source, at)
             except ExpressionError as error:
@@ -297,18 +297,18 @@ class _Compiler:
                     _template_hint(error.message),
                 )
                 return frozenset()
-            known = self.seen[condition, source] = (template.free, template.paths)
-        free, paths = known
+            names = self.seen[condition, source] = (template.free, template.paths)
+        free, paths = names
         self.texts.append(Text(where, source, at, free, paths, self.step_index, self.task_index))
         return free
 
     def line_in(self, source: str, path: Path, number: int, at: Position) -> Position:
         """Return the location of a line of a text in the file; for its first line, the location of the text."""
         before = source.splitlines(keepends=True)[:number]
-        rest = source[sum(map(len, before)) :]
-        if not before or not rest.strip():
+        tail = source[sum(map(len, before)) :]
+        if not before or not tail.strip():
             return at
-        return self.document.places(path, source).at(len(source) - len(rest.lstrip()))
+        return self.document.places(path, source).at(len(source) - len(tail.lstrip()))
 
 
 def _verbatim(task: Task) -> tuple[str, ...]:

@@ -29,15 +29,15 @@ class Work:
 
     def __init__(self, most: int | None, steps: int, pause: Callable[[], None] | None = None) -> None:
         """`pause` is called periodically."""
-        self.left = most
+        self.remaining = most
         self._pause = pause
         #: number of words of a mask
         self.words = 1 + steps // 64
 
     def spend(self, operations: int, number: int) -> None:
-        if self.left is not None:
-            self.left -= operations
-            if self.left < 0:
+        if self.remaining is not None:
+            self.remaining -= operations
+            if self.remaining < 0:
                 raise TooMuchWork(number)
         self.pause()
 
@@ -67,8 +67,8 @@ def components(edges: Edges, pause: Callable[[], None] = lambda: None) -> list[l
         on_stack[root] = 1
         work = [(root, iter(edges[root]))]
         while work:
-            node, rest = work[-1]
-            for other in rest:
+            node, successors = work[-1]
+            for other in successors:
                 if not index[other]:
                     clock += 1
                     index[other] = low[other] = clock
@@ -288,18 +288,18 @@ class Cycle:
         cost = 1 + work.words // 8
         ends = 0
         for source in sources:
-            seen, rest = 0, 1 << source
+            seen, pending = 0, 1 << source
             visits = 0
-            while rest:
-                lowest = (rest & ends) or rest
+            while pending:
+                lowest = (pending & ends) or pending
                 lowest &= -lowest
                 step = lowest.bit_length() - 1
                 if lowest & ends:
                     seen |= leading[step]
                 else:
                     seen |= lowest
-                    rest |= self._sources[self._node[step]]
-                rest &= allowed & ~seen
+                    pending |= self._sources[self._node[step]]
+                pending &= allowed & ~seen
                 visits += 1
             work.spend(visits * cost + work.words, self.steps[own])
             leading[source] = seen

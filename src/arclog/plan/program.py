@@ -86,7 +86,9 @@ class _Texts:
         from arclog.expr.sql.compile import compile_sql
 
         params = config.get("params")
-        rest = self.tree({key: value for key, value in config.items() if key not in keys and key != "params"}, "config")
+        others = self.tree(
+            {key: value for key, value in config.items() if key not in keys and key != "params"}, "config"
+        )
         commands = {
             key: compile_sql(
                 config[key],
@@ -100,8 +102,8 @@ class _Texts:
             for key in keys
         }
         return Tree(
-            lambda scope: {**rest.evaluate(scope), **{key: sql.evaluate(scope) for key, sql in commands.items()}},
-            [rest, *commands.values()],
+            lambda scope: {**others.evaluate(scope), **{key: sql.evaluate(scope) for key, sql in commands.items()}},
+            [others, *commands.values()],
         )
 
     def _place(self, source: str, path: str, offset: int) -> Position:

@@ -185,12 +185,12 @@ class _Cycles:
                 leading[source] = self._before(source)
         if around:
             cycle, entrances = self._cycle(self._number[own])
-            known: dict[int, int] = {}
+            by_mask: dict[int, int] = {}
             for number, mask in cycle.leading_to(around, own).items():
-                whole = known.get(mask)
+                whole = by_mask.get(mask)
                 if whole is None:
                     self._work.spend(self._work.words + len(entrances), own)
-                    whole = known[mask] = mask | self._outside(mask, entrances)
+                    whole = by_mask[mask] = mask | self._outside(mask, entrances)
                 leading[graph.names[number]] = whole
         return leading
 
@@ -202,8 +202,8 @@ class _Cycles:
 
     def _cycle(self, number: int) -> tuple[Cycle, dict[int, int]]:
         """Return a cycle, and its steps by the steps outside that lead to them."""
-        known = self._cycles.get(number)
-        if known is None:
+        entry = self._cycles.get(number)
+        if entry is None:
             graph = self._graph
             cycle = Cycle(self._groups[number], graph.targets, graph.sources, self._work)
             entrances: dict[int, int] = {}
@@ -214,8 +214,8 @@ class _Cycles:
                         outside |= self._before(graph.names[other])
                 if outside:
                     entrances[outside] = entrances.get(outside, 0) | 1 << step
-            known = self._cycles[number] = cycle, entrances
-        return known
+            entry = self._cycles[number] = cycle, entrances
+        return entry
 
     @staticmethod
     def _outside(mask: int, entrances: Mapping[int, int]) -> int:
@@ -239,10 +239,10 @@ def held_back_by_each_other(behind: dict[int, int]) -> int:
         mine = _all_before(bit, behind)
         if mine is None:
             continue
-        rest = mine & ~bit
-        while rest:
-            other = rest & -rest
-            rest ^= other
+        pending = mine & ~bit
+        while pending:
+            other = pending & -pending
+            pending ^= other
             theirs = _all_before(other, behind)
             if theirs is None or not theirs & bit:
                 break
@@ -253,12 +253,12 @@ def held_back_by_each_other(behind: dict[int, int]) -> int:
 
 def _all_before(bit: int, behind: dict[int, int]) -> int | None:
     """Return all joins that hold one back, directly or indirectly; None if one of them waits for something live."""
-    seen, rest = 0, behind[bit]
-    while rest:
-        other = rest & -rest
-        rest ^= other
+    seen, pending = 0, behind[bit]
+    while pending:
+        other = pending & -pending
+        pending ^= other
         if other not in behind:
             return None
         seen |= other
-        rest |= behind[other] & ~seen
+        pending |= behind[other] & ~seen
     return seen

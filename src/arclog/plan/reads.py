@@ -53,15 +53,15 @@ def payload_paths(task: TaskPlan, outcome_paths: Iterable[Path]) -> list[Path]:
 def _below_payload(task: TaskPlan, path: Path) -> Path | None:
     if not path:
         return ()
-    head, rest = path[0], path[1:]
+    head, below = path[0], path[1:]
     if head == "data":
-        return rest
+        return below
     if head == "result":
         if not task.data_at:
-            return rest
-        if not rest:
+            return below
+        if not below:
             return ()
-        return rest[1:] if rest[0] == task.data_at else None
+        return below[1:] if below[0] == task.data_at else None
     if head in _OWN or head in task.helper:
         return None
     # Any other key is looked up in the fields of the data.
@@ -88,13 +88,13 @@ def entries_for(program: Program, pools: Collection[str] | None) -> tuple[dict[s
     if pools is None or all(step.pool in pools for step in program.plan.steps):
         return entries
     names = frozenset(str(entry["name"]) for entry in entries)
-    here = {webhook.secret for webhook in program.plan.webhooks if webhook.secret}  # signed by the server itself
+    signing = {webhook.secret for webhook in program.plan.webhooks if webhook.secret}  # signed by the server itself
     elsewhere: set[str] = set()
     for step in program.steps.values():
-        used = here if step.plan.pool in pools else elsewhere
+        used = signing if step.plan.pool in pools else elsewhere
         for task in step.tasks:
             used |= _used(task, names)
-    return tuple(entry for entry in entries if str(entry["name"]) not in elsewhere - here)
+    return tuple(entry for entry in entries if str(entry["name"]) not in elsewhere - signing)
 
 
 def _used(task: TaskProgram, names: frozenset[str]) -> frozenset[str]:
@@ -118,21 +118,20 @@ _MOST_REPORTED = 20
 
 def unknown_keys(program: Program, workload: Mapping[str, Any]) -> list[str]:
     """Return warnings about keys of a request's workload that neither the playbook nor any code names."""
-    known = program.plan.workload
-    unread = [key for key in workload if key not in known]
+    own_workload = program.plan.workload
+    unread = [key for key in workload if key not in own_workload]
     if not unread:
         return []
     reads = WorkloadReads(program)
     lost = [key for key in unread if not reads.names((key,), 0)]
-    names = list(dict.fromkeys((*known, *reads.below(()))))
+    names = list(dict.fromkeys((*own_workload, *reads.below(()))))
     return [f"workload.{key}: {_nothing(key, names)}" for key in lost[:_MOST_REPORTED]]
 
 
 def _nothing(key: str, names: list[str]) -> str:
-    from difflib import get_close_matches  # only an error message needs it
+    from arclog.model.data.suggestions import did_you_mean  # only a warning needs it
 
-    near = get_close_matches(key[:128], names, 1, 0.6)
-    return "nothing in the playbook reads this key" + (f"; did you mean {near[0]}?" if near else "")
+    return f"nothing in the playbook reads this key{did_you_mean(key, names)}"
 
 
 class WorkloadReads:

@@ -98,27 +98,27 @@ def read_entry(walker: Walker, entry: dict[str, Any], path: Path) -> None:
         hint = f"refer to it: {key}: {{env: VARIABLE}}, {{file: PATH}} or {{secret: NAME}} (`arclog secret set NAME`)"
         message = f"keychain entry.{key}: a playbook must not contain a secret"
         findings.key("literal-secret", message, (*path, key), hint)
-    rest = {key: value for key, value in entry.items() if key not in spoken or value is None}
+    others = {key: value for key, value in entry.items() if key not in spoken or value is None}
     kind = entry.get("kind")
     table = TABLES.get(kind) if isinstance(kind, str) else None
     if table is None:
-        walker.keys({key: rest[key] for key in ("name", "kind") if key in rest}, _OWN, path, "keychain entry")
+        walker.keys({key: others[key] for key in ("name", "kind") if key in others}, _OWN, path, "keychain entry")
         return
-    if not walker.keys(rest, table, path, "keychain entry"):
+    if not walker.keys(others, table, path, "keychain entry"):
         return
-    for key, value in rest.items():
+    for key, value in others.items():
         if isinstance(value, dict) and not key.startswith("x-"):
             _check_places(walker, value, (*path, key), key)
-    if kind == "postgres_credential" and "source" in rest and len(rest) > 3:
+    if kind == "postgres_credential" and "source" in others and len(others) > 3:
         message = "keychain entry.source is the whole credential and cannot be combined with other keys"
         findings.key("conflict", message, (*path, "source"), "give source, or host, user, password …")
 
 
 def _check_places(walker: Walker, source: dict[str, Any], path: Path, key: str) -> None:
     """Check that a secret names exactly one place to read it from."""
-    given = [place for place in _PLACES if place in source]
-    if len(given) != 1:
-        present = "none" if not given else " and ".join(given)
+    places = [place for place in _PLACES if place in source]
+    if len(places) != 1:
+        present = "none" if not places else " and ".join(places)
         message = f"keychain entry.{key} needs exactly one of {', '.join(_PLACES)}; found {present}"
         walker.findings.value("one-of", message, path, f"for example {key}: {{env: VARIABLE}}")
 
@@ -144,15 +144,15 @@ def read_inputs(walker: Walker, inputs: dict[str, Any], workload: dict[str, Any]
     path: Path = ("executor", "spec", "inputs")
     made: dict[str, Any] = {}
     for name, raw in inputs.items():
-        here = (*path, name)
+        own_path = (*path, name)
         if not NAME.match(name):
-            message = f"inputs: {name[:60]!r} is not a name (letters, digits and _, not first a digit)"
-            walker.findings.key("bad-name", message, here, f"for example {suggested_name(name)}")
+            message = f"inputs: {name[:60]!r} is not a name (letters, digits and _, not starting with a digit)"
+            walker.findings.key("bad-name", message, own_path, f"for example {suggested_name(name)}")
             continue
         if as_map(raw).get("type") == "secret" and len(name) > LONGEST_SECRET:
             message = f"inputs: the name of a secret has at most {LONGEST_SECRET} characters, not {len(name)}"
-            walker.findings.key("bad-name", message, here)
-        made[name] = _declaration(walker, as_map(raw), here, f"inputs.{name}", 0)
+            walker.findings.key("bad-name", message, own_path)
+        made[name] = _declaration(walker, as_map(raw), own_path, f"inputs.{name}", 0)
         if name not in workload:
             continue
         if made[name].get("type") == "secret":
@@ -186,13 +186,13 @@ def _declaration(walker: Walker, raw: dict[str, Any], path: Path, label: str, de
         hint = "remove one: an input with a default is never missing"
         walker.findings.key("conflict", f"{label} is required and has a default", (*path, "default"), hint)
     if isinstance(made.get("pattern"), str) and (wrong := pattern_fault(made["pattern"])):
-        hint = r"a backslash makes a sign plain: \[ \( \."
+        hint = r"escape special characters with a backslash: \[ \( \."
         walker.findings.value("bad-value", f"{label}.pattern: {wrong}", (*path, "pattern"), hint)
         del made["pattern"]
     least, most = made.get("min"), made.get("max")
     if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
         message = f"{label}: min {least} is above max {most}: nothing fits"
-        walker.findings.key("conflict", message, (*path, "min"), "exchange them, or remove one")
+        walker.findings.key("conflict", message, (*path, "min"), "swap them, or remove one")
     if made.get("enum") == []:
         message = f"{label}.enum is empty: nothing fits"
         walker.findings.value("bad-value", message, (*path, "enum"), "list the values, or remove it")
@@ -200,15 +200,15 @@ def _declaration(walker: Walker, raw: dict[str, Any], path: Path, label: str, de
         walker.findings.value("limit-exceeded", f"{label}: declarations nest deeper than {_MAX_DEPTH} levels", path)
         return made
     if isinstance(made.get("items"), dict):
-        here = (*path, "items")
-        walker.walk(made["items"], INPUT, here, "input")
-        made["items"] = _declaration(walker, made["items"], here, f"{label}.items", depth + 1)
+        part_path = (*path, "items")
+        walker.walk(made["items"], INPUT, part_path, "input")
+        made["items"] = _declaration(walker, made["items"], part_path, f"{label}.items", depth + 1)
     for key, part in as_map(made.get("properties")).items():
-        here = (*path, "properties", key)
-        walker.walk(part, INPUT, here, "input")
+        part_path = (*path, "properties", key)
+        walker.walk(part, INPUT, part_path, "input")
         made["properties"] = {
             **made["properties"],
-            key: _declaration(walker, as_map(part), here, f"{label}.{key}", depth + 1),
+            key: _declaration(walker, as_map(part), part_path, f"{label}.{key}", depth + 1),
         }
     if made.get("default") is not None and (wrong := misfit_of(made["default"], made)):
         hint = "give it a default that it allows, or none"
@@ -230,56 +230,58 @@ def read_notifications(findings: Findings, spec: dict[str, Any], path: Path) -> 
     webhooks: list[Webhook] = []
     for key, end in NOTIFICATIONS.items():
         for index, raw in enumerate(as_list(spec.get(key))):
-            entry, here = as_map(raw), (*path, key, index)
+            entry, own_path = as_map(raw), (*path, key, index)
             if not isinstance(raw, dict):
                 continue
             if ("webhook" in entry) == ("email" in entry):
                 message = f"{key}: an entry has either webhook or email"
-                findings.value("one-of", message, here, "{webhook: https://…} or {email: name@example.org}")
+                findings.value("one-of", message, own_path, "{webhook: https://…} or {email: name@example.org}")
             elif "webhook" in entry:
                 url = as_text(entry["webhook"])
                 if has_template(url) or not url.startswith(("http://", "https://")):
                     message = f"{key}: webhook is not an http:// or https:// address"
                     hint = "write the address itself; it cannot depend on the run"
-                    findings.value("bad-value", message, (*here, "webhook"), hint)
-                webhooks.append(Webhook(url, as_text(entry.get("secret")), (end,), here))
+                    findings.value("bad-value", message, (*own_path, "webhook"), hint)
+                webhooks.append(Webhook(url, as_text(entry.get("secret")), (end,), own_path))
             else:
-                webhooks.append(Webhook(f"mailto:{','.join(_addresses(findings, key, entry, here))}", "", (end,), here))
+                webhooks.append(
+                    Webhook(f"mailto:{','.join(_addresses(findings, key, entry, own_path))}", "", (end,), own_path)
+                )
     return webhooks
 
 
 def _addresses(findings: Findings, key: str, entry: dict[str, Any], path: Path) -> list[str]:
-    given = entry["email"] if isinstance(entry["email"], list) else [entry["email"]]
+    addresses = entry["email"] if isinstance(entry["email"], list) else [entry["email"]]
     if "secret" in entry:
         findings.key("unknown-key", f"{key}: secret signs a webhook; an e-mail has none", (*path, "secret"))
-    if not given:
+    if not addresses:
         findings.value("bad-value", f"{key}: email has no address", (*path, "email"), "email: name@example.org")
-    for address in given:
+    for address in addresses:
         if isinstance(address, str) and not re.fullmatch(ADDRESS, address):
             message = f"{key}: {address[:80]!r} is not an e-mail address"
             findings.value("bad-value", message, (*path, "email"), "email: name@example.org")
-    return [address for address in given if isinstance(address, str)]
+    return [address for address in addresses if isinstance(address, str)]
 
 
-def read_schedules(findings: Findings, given: list[Any], path: Path, playbook: Playbook) -> list[dict[str, Any]]:
+def read_schedules(findings: Findings, schedules: list[Any], path: Path, playbook: Playbook) -> list[dict[str, Any]]:
     """Return the schedules with their names. A schedule that can never fire is a finding."""
     made: list[dict[str, Any]] = []
     names: dict[str, Path] = {}
-    for index, raw in enumerate(given):
+    for index, raw in enumerate(schedules):
         if not isinstance(raw, dict):
             continue
-        here = (*path, index)
+        own_path = (*path, index)
         own = {key: value for key, value in raw.items() if not key.startswith("x-")}
         name = as_text(own.get("name")) or (playbook.path or playbook.name).strip("/").replace("/", ".")
         if not re.fullmatch(SCHEDULE_NAME, name):
             message = f"schedules: {name[:80]!r} is not a valid name of a schedule"
             hint = "letters, digits, '.', '_' and '-', at most 128: name: nightly"
-            findings.value("bad-name", message, (*here, "name") if "name" in own else here, hint)
-        findings.unique(name, (*here, "name") if "name" in own else here, names, "schedule")
+            findings.value("bad-name", message, (*own_path, "name") if "name" in own else own_path, hint)
+        findings.unique(name, (*own_path, "name") if "name" in own else own_path, names, "schedule")
         if wrong := cron_fault(as_text(own.get("cron"))):
-            findings.value("bad-value", f"schedules: cron: {wrong}", (*here, "cron"), "as in '0 6 * * 1-5'")
+            findings.value("bad-value", f"schedules: cron: {wrong}", (*own_path, "cron"), "for example '0 6 * * 1-5'")
         if wrong := zone_fault(as_text(own.get("tz"), "UTC")):
-            findings.value("bad-value", f"schedules: tz: {wrong}", (*here, "tz"), "as in Europe/Berlin")
+            findings.value("bad-value", f"schedules: tz: {wrong}", (*own_path, "tz"), "as in Europe/Berlin")
         made.append({**own, "name": name})
     return made
 

@@ -18,7 +18,7 @@ ENGINE_KINDS: dict[str, KindSpec] = {
                 Field(
                     "timeout_s",
                     "number",
-                    "With `signal`: how long at most, seconds.",
+                    "With `signal`: maximum time to wait, in seconds.",
                     template=True,
                     exclusive_min=0,
                     maximum=LONGEST_S,
@@ -32,18 +32,18 @@ ENGINE_KINDS: dict[str, KindSpec] = {
             "approval",
             "Waits for an approval or a rejection.",
             fields=(
-                Field("prompt", "string", "What is to be approved.", template=True),
+                Field("prompt", "string", "Text of the request for approval.", template=True),
                 Field(
                     "approvers",
                     "list",
-                    "Who can decide: roles, or names of callers.",
+                    "Roles or callers that can decide.",
                     items=Field("approver", "string"),
                     template=True,
                 ),
                 Field(
                     "timeout_s",
                     "number",
-                    "How long at most, seconds.",
+                    "Maximum time to wait, in seconds.",
                     template=True,
                     exclusive_min=0,
                     maximum=LONGEST_S,
@@ -64,7 +64,7 @@ ENGINE_KINDS: dict[str, KindSpec] = {
                     items=Field("condition", "condition"),
                 ),
                 Field(
-                    "message", "string", "The error's message; rendered when a condition does not hold.", template=True
+                    "message", "string", "Message of the error; rendered if a condition does not hold.", template=True
                 ),
                 Field("code", "string", "The error's code.", default="ASSERT"),
             ),
@@ -75,7 +75,7 @@ ENGINE_KINDS: dict[str, KindSpec] = {
         ),
         KindSpec(
             "playbook",
-            "Runs another playbook and gives its result.",
+            "Runs another playbook and returns its result.",
             fields=(
                 Field("path", "string", "Catalog path.", template=True),
                 Field("file", "string", "File, relative to this playbook; registered when the run starts."),

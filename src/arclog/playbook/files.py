@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from arclog.model.config.settings import Settings
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.data.shapes import Field
 
 #: Keys that stand for the text of a file.
@@ -109,16 +109,16 @@ class Files:
             raise FileRefused(f"module {name}: neither {self._path(name)} nor {self._path(name, package=True)} exists")
         pending = [name]
         while pending:
-            here = pending.pop()
-            path = self._existing(here)
-            if path is None or here in modules:
+            current = pending.pop()
+            path = self._existing(current)
+            if path is None or current in modules:
                 continue
             if len(modules) >= _MAX_MODULES:
                 raise FileRefused(f"module {name} imports more than {_MAX_MODULES} modules of the playbook's folder")
-            modules[here] = (path, self.text(path))
-            parents = [here.rsplit(".", count)[0] for count in range(1, here.count(".") + 1)]
+            modules[current] = (path, self.text(path))
+            parents = [current.rsplit(".", count)[0] for count in range(1, current.count(".") + 1)]
             is_package = path.endswith("/__init__.py")
-            pending += [*parents, *_imported(modules[here][1], here, is_package=is_package)]
+            pending += [*parents, *_imported(modules[current][1], current, is_package=is_package)]
         return modules
 
     def imports(self, source: str) -> dict[str, tuple[str, str]]:

@@ -47,8 +47,8 @@ _OWN_KEY = {"pattern": "^[^_]"}
 
 def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a playbook with these kinds and the built-in ones."""
-    known = {**ENGINE_KINDS, **kinds}
-    schema = schema_of(root_field(known))
+    all_kinds = {**ENGINE_KINDS, **kinds}
+    schema = schema_of(root_field(all_kinds))
     root = schema["properties"]
     root["metadata"]["properties"]["name"]["pattern"] = r"\S"
     executor = root["executor"]["properties"]["spec"]["properties"]
@@ -91,7 +91,7 @@ def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
     schema["$defs"] = {
         "loop": loop,
         "task": _by_kind(
-            {**{name: _task(kind) for name, kind in sorted(known.items())}, "workbook": _taken()}, ["kind"]
+            {**{name: _task(kind) for name, kind in sorted(all_kinds.items())}, "workbook": _workbook_task()}, ["kind"]
         ),
         "tasks": {"type": "array", "items": _task_or_block()},
         "rule": _rule(_action()),
@@ -165,7 +165,7 @@ def _input() -> dict[str, Any]:
     return schema
 
 
-def _taken() -> dict[str, Any]:
+def _workbook_task() -> dict[str, Any]:
     """Return the schema of a task from the workbook; the keys of its spec depend on the kind of the entry."""
     schema = _closed(WORKBOOK_TASK)
     policy = schema_of(TASK_POLICY)

@@ -36,7 +36,7 @@ _KEEP = "a step's result is known by the step's name; keep a part with spec: {se
 _INPUTS = "executor: {spec: {inputs: {name: {type: string, required: true}}}}, or workload: {name: default}"
 _SCHEDULES = "executor: {spec: {schedules: [{cron: '0 6 * * *'}]}}, applied when the playbook is registered"
 _NOTIFY = "executor: {spec: {on_failure: [{email: name@example.org}]}}; a step that handles it: an arc with event.name == 'step.failed'"
-_FINAL = "executor: {spec: {final_step: NAME}}: the step runs last, whatever became of the run"
+_FINAL = "executor: {spec: {final_step: NAME}}: the step runs last, however the run ends"
 _IGNORE = "on the task: spec: {policy: {rules: [{when: \"{{ outcome.status == 'error' }}\", then: {do: continue}}]}}"
 _WORKDIR = 'tasks start in the folder that the setting worker.workdir names; shell: command: "cd app && …"'
 _LOOP = 'loop: {in: "{{ … }}", iterator: NAME, spec: {mode: parallel}}'
@@ -112,7 +112,7 @@ FOREIGN: dict[tuple[str, str], str] = {
     ("task", "set"): "spec: {set_ctx: {key: …}} for the run, spec: {set_iter: {key: …}} for the iteration",
     ("task", "set_ctx"): "spec: {set_ctx: {key: …}}",
     ("task", "set_iter"): "spec: {set_iter: {key: …}}",
-    ("arc", "set"): "the task before sets it: spec: {set_ctx: {key: …}}; an arc hands on args: {key: …}",
+    ("arc", "set"): "the task before sets it: spec: {set_ctx: {key: …}}; an arc passes args: {key: …}",
     ("step", "output"): _KEEP,
     ("step", "outputs"): _KEEP,
     ("step", "description"): "desc: …",

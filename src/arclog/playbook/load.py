@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from arclog.model.config.settings import Settings
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.errors import NOWHERE, Finding, PlaybookError, Position
 from arclog.playbook.document import Document, lines_of
 
@@ -121,7 +121,7 @@ def _syntax_hint(source: str, at: Position, problem: str) -> str:
     if "cannot start any token" in problem and character in ("@", "`", "%"):
         return f"quote a value that starts with {character}"
     if "mapping values are not allowed" in problem:
-        return "quote a text that holds ': ', or look for a wrong indentation in this line and the one above"
+        return "quote a text that contains ': ', or look for a wrong indentation in this line and the one above"
     if "end of stream" in problem:
         return "a quote or bracket is opened and never closed"
     if "did not find expected '-'" in problem or "did not find expected key" in problem:
@@ -348,10 +348,10 @@ class _Reader:
         if anchor not in self.anchors:
             self.add("yaml-alias", f"the alias *{anchor} has no anchor &{anchor} before it", at)
             return _REFUSED, at, 0
-        known = self.anchors[anchor]
-        if known is None:
+        target = self.anchors[anchor]
+        if target is None:
             raise self.stopped("yaml-alias", f"the alias *{anchor} refers to itself", at, "a value cannot hold itself")
-        value, mark, nodes, height = known
+        value, mark, nodes, height = target
         self.count(nodes, at)
         if depth + height > self.max_depth:
             raise self.stopped(

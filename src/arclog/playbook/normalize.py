@@ -152,19 +152,21 @@ class _Normalizer:
             most if dig(policy, "results", "reference_first") is False else max(0, min(inline, most))
         )
 
-    def webhooks(self, given: list[Any], path: Path) -> None:
-        for index, raw in enumerate(given):
+    def webhooks(self, webhooks: list[Any], path: Path) -> None:
+        for index, raw in enumerate(webhooks):
             webhook = as_map(raw)
-            url, here = as_text(webhook.get("url")), (*path, index)
+            url, own_path = as_text(webhook.get("url")), (*path, index)
             if "url" in webhook and (has_template(url) or not url.startswith(("http://", "https://"))):
                 hint = "write the address itself; it cannot depend on the run"
                 self.findings.value(
-                    "bad-value", "webhook.url is not an http:// or https:// address", (*here, "url"), hint
+                    "bad-value", "webhook.url is not an http:// or https:// address", (*own_path, "url"), hint
                 )
             on = tuple(end for end in as_list(webhook["on"]) if end in ENDS) if "on" in webhook else ENDS
             if not on:
-                self.findings.value("bad-value", "webhook.on names no end", (*here, "on"), f"on: [{', '.join(ENDS)}]")
-            self.out.webhooks.append(Webhook(url, as_text(webhook.get("secret")), on, here))
+                self.findings.value(
+                    "bad-value", "webhook.on names no end", (*own_path, "on"), f"on: [{', '.join(ENDS)}]"
+                )
+            self.out.webhooks.append(Webhook(url, as_text(webhook.get("secret")), on, own_path))
 
     def limits(self, limits: dict[str, Any], path: Path) -> None:
         for field in LIMITS.fields or ():
@@ -208,9 +210,9 @@ class _Normalizer:
 
     def secret_inputs(self) -> None:
         """Add a keychain entry for each secret input: it reaches task fields only, and is redacted from task output."""
-        known = {entry.get("name") for entry in self.out.keychain}
+        names = {entry.get("name") for entry in self.out.keychain}
         for name in secret_names(self.out.inputs):
-            if name in known:
+            if name in names:
                 message = f"inputs.{name} is a secret, and the keychain has an entry of that name"
                 self.findings.key("conflict", message, ("executor", "spec", "inputs", name), "rename one of them")
             else:
@@ -249,8 +251,8 @@ class _Normalizer:
         hint = "it runs by itself when nothing else is left"
         if wanted == self.out.entry:
             self.findings.value("bad-value", f"final_step: {wanted!r} is the first step of the run", path, hint)
-        for key, given in (("next", step.arcs), ("spec.join", step.join != "any"), ("spec.end", step.end)):
-            if given:
+        for key, is_set in (("next", step.arcs), ("spec.join", step.join != "any"), ("spec.end", step.end)):
+            if is_set:
                 message = f"step {wanted!r} is the final step: {key} has no meaning there"
                 self.findings.key("bad-value", message, (*step.path, *key.split(".")), hint)
         for other in self.out.steps:
@@ -271,14 +273,14 @@ class _Normalizer:
     def step(self, raw: dict[str, Any], path: Path) -> Step:
         spec = as_map(raw.get("spec"))
         policy = as_map(spec.get("policy"))
-        here = (*path, "spec", "policy")
+        policy_path = (*path, "spec", "policy")
         step = Step(
             name=as_text(raw.get("step")),
             path=path,
             desc=as_text(raw.get("desc")),
             args=as_map(raw.get("args")),
             failure_mode=as_text(dig(policy, "failure", "mode"), "fail_fast"),
-            emit=self.emit(policy, here),
+            emit=self.emit(policy, policy_path),
         )
         self.lifecycle(step, policy)
         self.pool(step, spec, path)
@@ -287,7 +289,7 @@ class _Normalizer:
         self.join(step, spec.get("join"))
         step.end = as_text(spec.get("end"))
         if isinstance(policy.get("admit"), dict) and "rules" in policy["admit"]:
-            step.admit = self.admission(policy["admit"]["rules"], (*here, "admit", "rules"))
+            step.admit = self.admission(policy["admit"]["rules"], (*policy_path, "admit", "rules"))
         layers = [
             # There `result` is that of the execution.
             Layer(
@@ -320,8 +322,8 @@ class _Normalizer:
             hint = "letters, digits, `_`, `.` and `-`, at most 64"
             self.findings.value("bad-value", f"pool: {name[:80]!r} is not a valid pool name", path, hint)
 
-    def resources(self, step: Step, given: list[Any], path: Path) -> None:
-        names = [name for name in given if isinstance(name, str)]
+    def resources(self, step: Step, listed: list[Any], path: Path) -> None:
+        names = [name for name in listed if isinstance(name, str)]
         for index, name in enumerate(names):
             if POOL_NAME.fullmatch(name) is None:
                 hint = "letters, digits, `_`, `.` and `-`, at most 64"
@@ -391,13 +393,13 @@ class _Normalizer:
         for index, arc in enumerate(as_list(dig(raw, "arcs"))):
             if not isinstance(arc, dict):
                 continue
-            here = (*path, "arcs", index)
+            arc_path = (*path, "arcs", index)
             for key in as_map(arc.get("spec")):
                 if key in CONTROL:
-                    self.walker.unknown(key, {}, (*here, "spec", key), "arc.spec")
+                    self.walker.unknown(key, {}, (*arc_path, "spec", key), "arc.spec")
             when = arc.get("when")
             when = when if isinstance(when, (str, bool)) else None
-            step.arcs.append(Arc(as_text(arc.get("step")), when, as_map(arc.get("args")), here))
+            step.arcs.append(Arc(as_text(arc.get("step")), when, as_map(arc.get("args")), arc_path))
 
 
 def _language(playbook: dict[str, Any], kinds: Mapping[str, KindSpec]) -> Field:
@@ -407,7 +409,7 @@ def _language(playbook: dict[str, Any], kinds: Mapping[str, KindSpec]) -> Field:
     """
     bare = root_field({})
     for spec, field in _outer_specs(playbook, bare):
-        own = {known.name for known in field.fields or () if known not in COMMON_SPEC_FIELDS}
+        own = {inner.name for inner in field.fields or () if inner not in COMMON_SPEC_FIELDS}
         if not own.issuperset(spec):
             return root_field(kinds)
     return bare

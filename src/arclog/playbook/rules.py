@@ -18,23 +18,25 @@ def read_rules(walker: Walker, rules: Any, path: Path) -> list[Rule]:
     """Read `{when, then}` … and last `{else: {then}}` or `{else: null, then}`."""
     rules_read: list[Rule] = []
     for index, raw in enumerate(as_list(rules)):
-        here = (*path, index)
-        if not walker.walk(raw, _A_MAP, here, "rule"):
+        rule_path = (*path, index)
+        if not walker.walk(raw, _A_MAP, rule_path, "rule"):
             continue
         if "else" in raw:
-            rule = _else_rule(walker, raw, here)
+            rule = _else_rule(walker, raw, rule_path)
             if index < len(rules) - 1:
                 walker.findings.key(
                     "else-not-last",
                     "else must be the last rule: the ones after it can never match",
-                    (*here, "else"),
+                    (*rule_path, "else"),
                     "move it to the end",
                 )
         else:
-            walker.keys(raw, RULE, here, "rule")
+            walker.keys(raw, RULE, rule_path, "rule")
             when = raw.get("when")
             usable = isinstance(when, (str, bool))
-            rule = Rule(when if usable else False, as_map(raw.get("then")), here, (*here, "then"), flawed=not usable)
+            rule = Rule(
+                when if usable else False, as_map(raw.get("then")), rule_path, (*rule_path, "then"), flawed=not usable
+            )
             if not isinstance(raw.get("then"), dict):
                 continue
         if rule is not None:

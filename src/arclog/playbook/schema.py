@@ -13,7 +13,7 @@ from arclog.model.config.kinds import COMMON_SPEC_FIELDS, KindSpec
 from arclog.model.config.reducers import REDUCERS
 from arclog.model.config.schedules import CATCH_UP, OVERLAP
 from arclog.model.config.settings import LEAST_EVENT_BYTES
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.data.shapes import LONGEST_S, Field
 from arclog.model.inputs import TYPES as INPUT_TYPES
 
@@ -531,11 +531,11 @@ def crossing_fields(kinds: Mapping[str, KindSpec]) -> tuple[Field, ...]:
     """
     fields: dict[str, Field] = {}
     for field in (*COMMON_SPEC_FIELDS, *(field for kind in kinds.values() for field in kind.spec_fields)):
-        known = fields.get(field.name)
-        if known is None:
+        previous = fields.get(field.name)
+        if previous is None:
             fields[field.name] = field
-        elif known != field:
-            fields[field.name] = Field(field.name, "any", known.doc)
+        elif previous != field:
+            fields[field.name] = Field(field.name, "any", previous.doc)
     return tuple(fields.values())
 
 

@@ -69,20 +69,20 @@ class BlockReader:
         """Return the tasks of a list in order, with the blocks among them."""
         read: list[Entry | Group] = []
         for index, item in enumerate(items):
-            here, place = (*path, index), (*indexes, index)
+            item_path, place = (*path, index), (*indexes, index)
             if not isinstance(item, dict):
-                self.walker.walk(item, Field("task", "object"), here, "task")
+                self.walker.walk(item, Field("task", "object"), item_path, "task")
                 continue
             word = next((word for word in SUGAR if word in item), None)
             if word is None or "kind" in item:
                 name = item.get("name")
                 label = name if isinstance(name, str) and name else "task_" + "_".join(map(str, place))
-                read.append(Entry(label, here, item))
+                read.append(Entry(label, item_path, item))
                 continue
-            known = (Field(word, "any", required=True), Field("desc", "string"))
-            self.walker.keys(item, known, here, word)
+            allowed = (Field(word, "any", required=True), Field("desc", "string"))
+            self.walker.keys(item, allowed, item_path, word)
             self.numbers[word] += 1
-            group = Group(word, f"{word}_{self.numbers[word]}", [], None, (*here, word))
+            group = Group(word, f"{word}_{self.numbers[word]}", [], None, (*item_path, word))
             if word == "choose":
                 self._choose(group, item[word], place)
             else:
@@ -95,19 +95,19 @@ class BlockReader:
         if not self.walker.walk(ladder, branches, group.path, "choose"):
             return
         for number, branch in enumerate(ladder):
-            here = (*group.path, number)
+            branch_path = (*group.path, number)
             is_else = "else" in branch
-            if not self.walker.keys(branch, ELSE if is_else else BRANCH, here, "branch"):
+            if not self.walker.keys(branch, ELSE if is_else else BRANCH, branch_path, "branch"):
                 continue
             if is_else and number < len(ladder) - 1:
                 self.walker.findings.key(
-                    "else-not-last", "else must be the last branch", (*here, "else"), "move it to the end"
+                    "else-not-last", "else must be the last branch", (*branch_path, "else"), "move it to the end"
                 )
-            tasks, where = _tasks_of(branch, here, is_else=is_else)
+            tasks, where = _tasks_of(branch, branch_path, is_else=is_else)
             if not self.walker.walk(tasks, Field("then", "list"), where, "branch.else" if is_else else "branch.then"):
                 continue
             body = self.read(tasks, where, (*place, number))
-            group.parts.append(Part(None if is_else else branch["when"], body, here))
+            group.parts.append(Part(None if is_else else branch["when"], body, branch_path))
 
     def _rounds(self, group: Group, raw: Any, place: tuple[int, ...]) -> None:
         if not self.walker.walk(raw, Field(group.word, "object", fields=ROUNDS), group.path, group.word):
@@ -117,12 +117,12 @@ class BlockReader:
         group.parts.append(Part(raw["when"], body, group.path))
 
 
-def _tasks_of(branch: dict[str, Any], here: Path, *, is_else: bool) -> tuple[Any, Path]:
+def _tasks_of(branch: dict[str, Any], path: Path, *, is_else: bool) -> tuple[Any, Path]:
     """Return the task list of a branch: under `then`, or under `else` in any of its spellings."""
-    where: Path = (*here, "then")
+    where: Path = (*path, "then")
     tasks = branch.get("then", [])
     if is_else and branch["else"] is not None:
-        tasks, where = branch["else"], (*here, "else")
+        tasks, where = branch["else"], (*path, "else")
         if isinstance(tasks, dict) and set(tasks) == {"then"}:
             tasks, where = tasks["then"], (*where, "then")
     return tasks, where

@@ -126,9 +126,9 @@ class TaskReader:
                     "wrong-type", f"{word} must be in a list of tasks", (*path, word), f"tool: [{{{word}: …}}]"
                 )
                 return
-            given = tool.get("name")
+            name = tool.get("name")
             read: list[Entry | Group] = [
-                Entry(given if isinstance(given, str) and given else f"{step.name}_task", path, tool)
+                Entry(name if isinstance(name, str) and name else f"{step.name}_task", path, tool)
             ]
         elif isinstance(tool, list):
             read = BlockReader(self.walker).read(tool, path)
@@ -255,9 +255,9 @@ class TaskReader:
             code = source
             modules = self.files.imports(source) if kind.takes_modules else {}
         if kind.takes_modules:
-            known = functions(source)
+            defined = functions(source)
             wanted_function = function or ("main" if place_key == "module" else "")
-            if known is not None and wanted_function and wanted_function not in known:
+            if defined is not None and wanted_function and wanted_function not in defined:
                 raise FileRefused(f"{where} defines no function {wanted_function!r}")
             code = code if place_key == "module" else script(source, function)
         text = shell_command(source) if kind.name == "shell" else code
@@ -273,8 +273,8 @@ class TaskReader:
                 or (f"did you mean {short}?" if short in self.kinds else "")
                 or self.findings.did_you_mean(name, [*self.kinds, "workbook"])
             )
-            known = ", ".join(sorted(self.kinds))
-            message = f"there is no tool kind {name[:60]!r} here; known: {known}"
+            names = ", ".join(sorted(self.kinds))
+            message = f"there is no tool kind {name[:60]!r} here; known: {names}"
             self.findings.value("unknown-kind", message, (*path, "kind"), "" if hint.startswith("known:") else hint)
         return kind
 

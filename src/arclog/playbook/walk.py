@@ -16,13 +16,13 @@ from arclog.playbook.schema import ACTIONS, NAME, NAME_LENGTH, RESERVED, has_tem
 MOST_FINDINGS = 500
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, words: Iterable[str]) -> str:
     """Return the most similar known word, or ''."""
     if len(word) > NAME_LENGTH:
         return ""
     from difflib import get_close_matches  # only an error message needs it
 
-    close = [candidate for candidate in known if abs(len(candidate) - len(word)) <= 3]
+    close = [candidate for candidate in words if abs(len(candidate) - len(word)) <= 3]
     matches = get_close_matches(word, close[:2000], n=1, cutoff=0.6)
     return matches[0] if matches else ""
 
@@ -53,23 +53,23 @@ class Findings:
         """Return whether further warnings would only be counted."""
         return len(self.others) >= MOST_FINDINGS
 
-    def nearest(self, word: str, known: Iterable[str]) -> str:
+    def nearest(self, word: str, words: Iterable[str]) -> str:
         """Return the most similar known word, or ''."""
         if self.patience <= 0:
             return ""
-        known = list(known)
-        self.patience -= len(known)
-        return nearest(word, known)
+        words = list(words)
+        self.patience -= len(words)
+        return nearest(word, words)
 
-    def did_you_mean(self, word: str, known: Iterable[str]) -> str:
+    def did_you_mean(self, word: str, words: Iterable[str]) -> str:
         """Return a hint with the most similar known word, or with a list of a few."""
         if self.patience <= 0:
             return ""
-        known = list(known)
-        near = self.nearest(word, known)
+        words = list(words)
+        near = self.nearest(word, words)
         if near:
             return f"did you mean {near}?"
-        return f"known: {', '.join(sorted(known))}" if 0 < len(known) <= 24 else ""
+        return f"known: {', '.join(sorted(words))}" if 0 < len(words) <= 24 else ""
 
     def add(self, code: str, message: str, at: Position, hint: str = "", severity: str = "error") -> None:
         kept = self.errors if severity == "error" else self.others
@@ -200,14 +200,14 @@ class Walker:
         if table is None:
             table = fields, {field.name: field for field in fields}, [field for field in fields if field.required]
             self._known[id(fields)] = table
-        _, known, required = table
+        _, by_name, required = table
         placeholders = PLACEHOLDERS.get(label, ())
         good = True
         for key, item in value.items():
-            field = known.get(key)
+            field = by_name.get(key)
             if field is None:
                 if not key.startswith("x-"):
-                    self.unknown(key, known, (*path, key), label)
+                    self.unknown(key, by_name, (*path, key), label)
                     good = False
                 continue
             if key in placeholders:
@@ -221,7 +221,7 @@ class Walker:
                 good = False
         return good
 
-    def unknown(self, key: str, known: Mapping[str, Field], path: Path, label: str) -> None:
+    def unknown(self, key: str, allowed: Mapping[str, Field], path: Path, label: str) -> None:
         shown = key if len(key) <= 60 else key[:57] + "..."
         if label in CONTROL_LABELS and key in CONTROL:
             hint = "control actions belong to a task: spec: {policy: {rules: [{when: …, then: {do: …}}]}}"
@@ -236,13 +236,13 @@ class Walker:
             )
             return
         foreign = FOREIGN.get((label, key))
-        if foreign and not any(key in field.also for field in known.values()):
+        if foreign and not any(key in field.also for field in allowed.values()):
             self.findings.key("unknown-key", f"{label} has no key '{shown}'", path, f"in arclog: {foreign}")
             return
-        meant = next((field.name for field in known.values() if key in field.also), "")
+        meant = next((field.name for field in allowed.values() if key in field.also), "")
         if not meant and label.endswith(".retry"):
             meant = _RETRY_WORDS.get(key, "")
-        hint = f"did you mean {meant}?" if meant else self.findings.did_you_mean(key, known)
+        hint = f"did you mean {meant}?" if meant else self.findings.did_you_mean(key, allowed)
         self.findings.key("unknown-key", f"{label} has no key '{shown}'", path, hint)
 
     def name(self, value: str, path: Path, label: str) -> bool:
@@ -250,9 +250,7 @@ class Walker:
         if not NAME.match(value) or len(value) > NAME_LENGTH:
             suggestion = suggested_name(value)
             shown = value if len(value) <= 60 else value[:57] + "..."
-            message = (
-                f"{label}: {shown!r} is not a name (letters, digits and _, not first a digit, at most {NAME_LENGTH})"
-            )
+            message = f"{label}: {shown!r} is not a name (letters, digits and _, not starting with a digit, at most {NAME_LENGTH})"
             self.findings.value("bad-name", message, path, f"for example {suggestion[:60]}" if value else "")
             return False
         if value in RESERVED or value.startswith("_"):

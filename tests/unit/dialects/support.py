@@ -186,10 +186,10 @@ def log_of(name: str) -> tuple[dict[str, Any], ...]:
             await world.here.api.ended(str(world.execution_id), timeout_s=7000)
             return await world.here.api.events(str(world.execution_id), limit=100_000)
 
-    found: Log = run_virtually(main())
-    assert found[-1]["event_type"] == "playbook.processed"
-    return tuple(found)
+    log: Log = run_virtually(main())
+    assert log[-1]["event_type"] == "playbook.processed"
+    return tuple(log)
 
 
 def records(dialect: str, name: str) -> list[dict[str, Any]]:
-    return [one.record for one in rendered_log(dialect, log_of(name))]
+    return [record.record for record in rendered_log(dialect, log_of(name))]

@@ -40,13 +40,13 @@ CONTRACT = {
 
 
 def test_the_table_is_the_contracts() -> None:
-    found = {
-        (name, each): (row.name, row.state)
+    rows = {
+        (name, status): (row.name, row.state)
         for name, kind in REGISTRY.items()
-        for each in kind.statuses
-        if (row := lifecycle.row_of(name, each)) is not None
+        for status in kind.statuses
+        if (row := lifecycle.row_of(name, status)) is not None
     }
-    assert found == CONTRACT
+    assert rows == CONTRACT
 
 
 def test_a_name_with_its_state_leads_back() -> None:
@@ -64,10 +64,10 @@ def test_every_command_goes_through_its_layers_transitions(name: str) -> None:
 @pytest.mark.parametrize("layer", ["workflow", "step"])
 def test_workflow_and_steps_go_through_their_layers_transitions(name: str, layer: str) -> None:
     lives: dict[str, list[str]] = defaultdict(list)
-    for one in rendered_log("lifecycle", log_of(name)):
-        row = lifecycle.row_of(one.source["event_type"], one.source["status"])
-        if row is not None and row.layer == layer and not one.derived:
-            lives[one.record.get("step_run_id", "")].append(one.record["status"])
+    for record in rendered_log("lifecycle", log_of(name)):
+        row = lifecycle.row_of(record.source["event_type"], record.source["status"])
+        if row is not None and row.layer == layer and not record.derived:
+            lives[record.record.get("step_run_id", "")].append(record.record["status"])
     for life in lives.values():
         # A step that fails before anybody works on it has no step.enter.
         whole = ["PENDING", *(["RUNNING"] if life[0] != "RUNNING" else []), *life]
@@ -76,24 +76,24 @@ def test_workflow_and_steps_go_through_their_layers_transitions(name: str, layer
 
 
 def test_derived_facts_say_so_and_have_an_id_of_their_own() -> None:
-    said = records("lifecycle", "chain")
-    assert len({one["event_id"] for one in said}) == len(said)
-    for one in said:
-        if one.get("derived"):
-            assert one["event_type"].startswith("command.")
-            assert one["event_id"].startswith(f"{one['cause_id']}:")
-            assert one["tenant_id"] == "tenant"
-    started = next(one for one in said if one["event_type"] == "command.started")
+    rendered = records("lifecycle", "chain")
+    assert len({record["event_id"] for record in rendered}) == len(rendered)
+    for record in rendered:
+        if record.get("derived"):
+            assert record["event_type"].startswith("command.")
+            assert record["event_id"].startswith(f"{record['cause_id']}:")
+            assert record["tenant_id"] == "tenant"
+    started = next(record for record in rendered if record["event_type"] == "command.started")
     assert (started["worker_id"], started["fence"], started["source"]) == ("first", 1, "worker")
 
 
 def test_a_lost_lease_is_told_once_stored_and_its_new_start_derived() -> None:
-    said = [
+    rendered = [
         (record["event_type"], record.get("fence"), record.get("derived", False))
         for record in records("lifecycle", "lost_lease")
         if record["event_type"].startswith("command.")
     ]
-    assert said == [
+    assert rendered == [
         ("command.issued", None, True),
         ("command.claimed", 1, True),
         ("command.started", 1, True),
@@ -108,27 +108,29 @@ def test_a_lost_lease_is_told_once_stored_and_its_new_start_derived() -> None:
 def test_a_loops_command_completes_with_the_last_item_that_it_covers(name: str) -> None:
     log = log_of(name)
     covers = {}
-    for one in log:
-        if one["event_type"] == "step.scheduled" and "total" in one["payload"] and "command_id" in one:
-            covers[one["command_id"]] = range(one["payload"]["total"])
-        elif one["event_type"] == "command.issued" and "items" in one["payload"]:
-            covers[one["command_id"]] = range(*one["payload"]["items"][1:])
-    ends = {one["iteration"]: one["seq"] for one in log if one["event_type"] == "loop.iteration.done"}
+    for record in log:
+        if record["event_type"] == "step.scheduled" and "total" in record["payload"] and "command_id" in record:
+            covers[record["command_id"]] = range(record["payload"]["total"])
+        elif record["event_type"] == "command.issued" and "items" in record["payload"]:
+            covers[record["command_id"]] = range(*record["payload"]["items"][1:])
+    ends = {record["iteration"]: record["seq"] for record in log if record["event_type"] == "loop.iteration.done"}
     expected = {command: max(ends[index] for index in items) for command, items in covers.items()}
-    found = {
-        one.record["command_id"]: one.seq for one in rendered_log("lifecycle", log) if one.name == "command.completed"
+    completed = {
+        record.record["command_id"]: record.seq
+        for record in rendered_log("lifecycle", log)
+        if record.name == "command.completed"
     }
     assert expected
-    assert {command: found[command] for command in expected} == expected
+    assert {command: completed[command] for command in expected} == expected
 
 
 def test_a_command_that_came_back_unheard_of_was_claimed_all_the_same() -> None:
-    said = [
+    rendered = [
         (record["event_type"], record.get("fence"), record.get("derived", False))
         for record in records("lifecycle", "restarted_at_once")
         if record["event_type"].startswith("command.")
     ]
-    assert said[:4] == [
+    assert rendered[:4] == [
         ("command.issued", None, True),
         ("command.claimed", 1, True),
         ("command.issued", None, False),
@@ -137,10 +139,10 @@ def test_a_command_that_came_back_unheard_of_was_claimed_all_the_same() -> None:
 
 
 def test_a_break_and_a_jump_stand_in_the_payload_of_their_call() -> None:
-    said = [
+    rendered = [
         record["payload"]["state"] for record in records("lifecycle", "jump") if record["event_type"] == "call.done"
     ]
-    assert said == ["OK", "NOOP", "OK", "NOOP", "OK", "BREAK"]
+    assert rendered == ["OK", "NOOP", "OK", "NOOP", "OK", "BREAK"]
 
 
 def test_a_failed_call_is_an_error_whatever_its_policy_made_of_it() -> None:
@@ -149,7 +151,7 @@ def test_a_failed_call_is_an_error_whatever_its_policy_made_of_it() -> None:
 
 
 def test_a_step_whose_last_outcome_was_an_error_is_case_handled() -> None:
-    exits = {name: one["status"] for name in ("handled", "chain", "skipped", "retry") for one in _exits(name)}
+    exits = {name: record["status"] for name in ("handled", "chain", "skipped", "retry") for record in _exits(name)}
     assert exits == {"handled": "CASE_HANDLED", "chain": "COMPLETED", "skipped": "COMPLETED", "retry": "FAILED"}
 
 
@@ -158,23 +160,23 @@ def _exits(name: str) -> list[dict]:
 
 
 def test_a_loop_step_exits_once_and_its_counts_stand_in_loop_done() -> None:
-    said = records("lifecycle", "loop_best_effort")
-    assert len([one for one in _exits("loop_best_effort") if one["step"] == "start"]) == 1
-    assert [one["payload"]["failed"] for one in said if one["event_type"] == "loop.done"] != []
+    rendered = records("lifecycle", "loop_best_effort")
+    assert len([record for record in _exits("loop_best_effort") if record["step"] == "start"]) == 1
+    assert [record["payload"]["failed"] for record in rendered if record["event_type"] == "loop.done"] != []
 
 
 def test_types_outside_the_table_pass_through_as_they_are() -> None:
-    for one in rendered_log("lifecycle", log_of("admission")):
-        if lifecycle.row_of(one.source["event_type"], one.source["status"]) is None and not one.derived:
-            assert one.record == one.source
+    for record in rendered_log("lifecycle", log_of("admission")):
+        if lifecycle.row_of(record.source["event_type"], record.source["status"]) is None and not record.derived:
+            assert record.record == record.source
 
 
 def test_a_calls_end_waits_for_what_comes_behind_it_and_is_not_lost() -> None:
     log = log_of("chain")
-    ends = [one["seq"] for one in log if one["event_type"] == "task.done"]
-    cut = [one for one in log if one["seq"] <= ends[0]]
+    ends = [record["seq"] for record in log if record["event_type"] == "task.done"]
+    cut = [record for record in log if record["seq"] <= ends[0]]
     reader = lifecycle.LifecycleReader()
-    said = [one for envelope in cut for one in reader.render(envelope)]
-    assert "call.done" not in [one.name for one in said]
-    assert [(one.name, one.seq) for one in reader.rest()] == [("call.done", ends[0])]
-    assert reader.rest() == []
+    rendered = [record for envelope in cut for record in reader.render(envelope)]
+    assert "call.done" not in [record.name for record in rendered]
+    assert [(record.name, record.seq) for record in reader.held_back()] == [("call.done", ends[0])]
+    assert reader.held_back() == []

@@ -19,11 +19,11 @@ BOTH = [(dialect, name) for dialect in DIALECTS for name in NAMES]
 
 @pytest.mark.parametrize(("dialect", "name"), BOTH)
 def test_every_log_can_be_told_and_stays_in_order(dialect: str, name: str) -> None:
-    said = rendered_log(dialect, log_of(name))
-    assert said
-    assert all(a.seq <= b.seq for a, b in pairwise(said))
+    rendered = rendered_log(dialect, log_of(name))
+    assert rendered
+    assert all(a.seq <= b.seq for a, b in pairwise(rendered))
     key = DIALECTS[dialect].name_key
-    assert all(one.record[key] == one.name for one in said)
+    assert all(record.record[key] == record.name for record in rendered)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -44,17 +44,17 @@ def test_what_is_remembered_goes_away_with_the_run() -> None:
 
 
 def test_informative_events_change_nothing_that_is_remembered() -> None:
-    log = [dict(one) for one in log_of("retry")]
-    noise = [{**one, "informative": True, "seq": 0} for one in log]
+    log = [dict(record) for record in log_of("retry")]
+    noise = [{**record, "informative": True, "seq": 0} for record in log]
     for dialect in ("lifecycle", "run"):
         reader = reader_of(dialect, SUBJECT)
         for envelope in log[:10]:
             reader.render(envelope)
-        reader.rest()
+        reader.held_back()
         before = state_of(reader)
         for envelope in noise:
             reader.render(envelope)
-        reader.rest()
+        reader.held_back()
         assert state_of(reader) == before
 
 
@@ -63,17 +63,24 @@ def test_what_producers_say_of_every_type_leaves_the_laws_as_they_are(name: str)
     log: list[dict[str, Any]] = []
     for envelope in log_of(name):
         log.append({**envelope, "seq": len(log) + 1})
-        said = {"informative": True, "source": "producer", "meta": {"producer": "etl"}, "payload": {"state": "X"}}
-        log.append({**envelope, **said, "seq": len(log) + 1, "event_id": str(len(log))})
+        of_producer = {
+            "informative": True,
+            "source": "producer",
+            "meta": {"producer": "etl"},
+            "payload": {"state": "X"},
+        }
+        log.append({**envelope, **of_producer, "seq": len(log) + 1, "event_id": str(len(log))})
     check_dialects(log, len(log) // 2)
     for dialect in ("lifecycle", "wire", "legacy", "canonical"):
         mine = [
-            one.record for one in rendered_log(dialect, log) if one.source["source"] == "producer" and not one.derived
+            record.record
+            for record in rendered_log(dialect, log)
+            if record.source["source"] == "producer" and not record.derived
         ]
         assert len(mine) == len(log) // 2
-        assert {one["source"] for one in mine} == {"producer"}
-    lifecycle = [one.record for one in rendered_log("lifecycle", log) if one.source["source"] == "producer"]
-    assert {one["status"] for one in lifecycle} <= set(STATUSES), "no layer's state comes from them"
+        assert {record["source"] for record in mine} == {"producer"}
+    lifecycle = [record.record for record in rendered_log("lifecycle", log) if record.source["source"] == "producer"]
+    assert {record["status"] for record in lifecycle} <= set(STATUSES), "no layer's state comes from them"
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -82,22 +89,28 @@ def test_what_producers_say_of_every_type_leaves_the_laws_as_they_are(name: str)
 def test_every_name_of_every_dialect_means_something_canonical() -> None:
     for name, meanings in MEANINGS.items():
         assert meanings
-        assert all(one.canonical in REGISTRY for one in meanings), name
-        assert all(status in REGISTRY[one.canonical].statuses for one in meanings for status in one.statuses), name
-
-
-@pytest.mark.parametrize(("dialect", "name"), [(one, name) for one in DIALECTS for name in ("retry", "jump", "wait")])
-def test_a_filter_in_the_dialects_own_names_finds_exactly_them(dialect: str, name: str) -> None:
-    said = rendered_log(dialect, log_of(name))
-    for wanted in {one.name for one in said} & MEANINGS.keys():
-        kept = {one.name for one in said if asked_for(one, [wanted])}
-        assert wanted in kept
-        types = canonical_types([wanted])
-        assert all(one.derived or one.source["event_type"] in types for one in said if asked_for(one, [wanted]))
+        assert all(meaning.canonical in REGISTRY for meaning in meanings), name
+        assert all(
+            status in REGISTRY[meaning.canonical].statuses for meaning in meanings for status in meaning.statuses
+        ), name
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("dialect", "name"), [(dialect, name) for dialect in DIALECTS for name in ("retry", "jump", "wait")]
+)
+def test_a_filter_in_the_dialects_own_names_finds_exactly_them(dialect: str, name: str) -> None:
+    rendered = rendered_log(dialect, log_of(name))
+    for wanted in {record.name for record in rendered} & MEANINGS.keys():
+        kept = {record.name for record in rendered if asked_for(record, [wanted])}
+        assert wanted in kept
+        types = canonical_types([wanted])
+        assert all(
+            record.derived or record.source["event_type"] in types for record in rendered if asked_for(record, [wanted])
+        )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
     [
         ("playbook.completed", []),
         ("playbook.failed", ["playbook.finished"]),
@@ -109,15 +122,15 @@ def test_a_filter_in_the_dialects_own_names_finds_exactly_them(dialect: str, nam
         ("step.enter", ["step.started"]),
     ],
 )
-def test_filters_take_names_of_any_dialect(wanted: str, found: list[str]) -> None:
-    said = rendered_log("canonical", log_of("retry"))
-    assert [one.name for one in said if asked_for(one, [wanted])] == found
+def test_filters_take_names_of_any_dialect(wanted: str, expected: list[str]) -> None:
+    rendered = rendered_log("canonical", log_of("retry"))
+    assert [record.name for record in rendered if asked_for(record, [wanted])] == expected
 
 
 def test_a_canonical_filter_works_on_records_of_another_dialect() -> None:
-    assert [one.name for one in rendered_log("run", log_of("retry")) if asked_for(one, ["step.failed"])] == [
+    assert [record.name for record in rendered_log("run", log_of("retry")) if asked_for(record, ["step.failed"])] == [
         "StepFailed"
     ]
     assert [
-        one.name for one in rendered_log("lifecycle", log_of("chain")) if asked_for(one, ["command.completed"])
+        record.name for record in rendered_log("lifecycle", log_of("chain")) if asked_for(record, ["command.completed"])
     ] != []

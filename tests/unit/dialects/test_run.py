@@ -38,10 +38,10 @@ def payloads(name: str, event_type: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda one: f"{one['eventType']}-{one['planVersion']}")
 def test_idempotency_keys_are_those_of_the_vectors(vector: dict[str, Any]) -> None:
     step = None if vector["stepIdNormalized"] == "RUN" else vector["stepIdNormalized"]
-    found = contract.idempotency_key(
+    key = contract.idempotency_key(
         vector["runId"], step, vector["logicalAttemptId"], vector["eventType"], vector["planVersion"]
     )
-    assert found == vector["sha256"]
+    assert key == vector["sha256"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,10 +51,13 @@ def test_a_run_begins_and_ends_once_and_each_record_has_its_key(name: str) -> No
 
 @pytest.mark.parametrize("name", NAMES)
 def test_records_have_the_contracts_fields(name: str) -> None:
-    for one in rendered_log("run", log_of(name)):
-        record = one.record
-        assert record["runSeq"] == one.source["seq"]
-        assert (record["occurredAt"], record["persistedAt"]) == (one.source["timestamp"], one.source["persisted_at"])
+    for event in rendered_log("run", log_of(name)):
+        record = event.record
+        assert record["runSeq"] == event.source["seq"]
+        assert (record["occurredAt"], record["persistedAt"]) == (
+            event.source["timestamp"],
+            event.source["persisted_at"],
+        )
         assert (record["runId"], record["planId"], record["planVersion"]) == (SUBJECT.run_id, "flows/demo", "3")
         assert (record["tenantId"], record["projectId"], record["environmentId"]) == ("tenant", "project", "test")
         assert ("stepId" in record) == record["eventType"].startswith("Step")
@@ -84,20 +87,20 @@ def test_retries_are_failed_and_started_attempts() -> None:
 
 
 def test_a_step_that_ends_while_a_retry_is_waited_for_fails_as_the_next_attempt() -> None:
-    assert [one[:3] for one in briefly("slow_retry") if one[0] == "StepFailed"] == [
+    assert [record[:3] for record in briefly("slow_retry") if record[0] == "StepFailed"] == [
         ("StepFailed", "start", 1),
         ("StepFailed", "start", 2),
     ]
 
 
 def test_a_step_that_an_arc_enters_again_has_a_step_id_of_its_own() -> None:
-    steps = [one[1] for one in briefly("cycle") if one[0] == "StepStarted"]
+    steps = [record[1] for record in briefly("cycle") if record[0] == "StepStarted"]
     assert steps == ["start", "start#2", "start#3"]
     assert all(payload["step"] == "start" for payload in payloads("cycle", "StepStarted"))
 
 
 def test_a_step_that_a_signal_fires_again_is_its_next_attempt() -> None:
-    own = [one[:3] for one in briefly("fired_again") if one[1] == "bad"]
+    own = [record[:3] for record in briefly("fired_again") if record[1] == "bad"]
     assert own == [
         ("StepStarted", "bad", 1),
         ("StepFailed", "bad", 1),
@@ -107,7 +110,7 @@ def test_a_step_that_a_signal_fires_again_is_its_next_attempt() -> None:
 
 
 def test_an_attempt_that_a_signal_restarts_is_the_next_one() -> None:
-    own = [one[:3] for one in briefly("restarted") if one[1] == "start"]
+    own = [record[:3] for record in briefly("restarted") if record[1] == "start"]
     assert own == [
         ("StepStarted", "start", 1),
         ("StepFailed", "start", 1),
@@ -122,14 +125,14 @@ def test_lost_leases_count_as_engine_attempts_alone() -> None:
 
 def test_a_loop_step_is_one_pair_with_its_iterations_counted() -> None:
     own = [record for record in records("run", "parallel_loop_lost") if record.get("stepId") == "start"]
-    assert [one["eventType"] for one in own] == ["StepStarted", "StepCompleted"]
+    assert [event["eventType"] for event in own] == ["StepStarted", "StepCompleted"]
     assert own[-1]["payload"]["iterations"] == {"total": 12, "ok": 12, "failed": 0}
     (failed,) = payloads("loop_fail_fast", "StepFailed")
     assert failed["iterations"] == {"total": 3, "ok": 1, "failed": 1}
 
 
 def test_each_pause_has_its_ordinal() -> None:
-    pauses = [one for one in briefly("paused_twice") if one[0] in ("RunPaused", "RunResumed")]
+    pauses = [record for record in briefly("paused_twice") if record[0] in ("RunPaused", "RunResumed")]
     assert pauses == [
         ("RunPaused", None, 1, 1),
         ("RunResumed", None, 1, 1),
@@ -143,7 +146,7 @@ def test_each_pause_has_its_ordinal() -> None:
 
 
 def test_a_pause_that_was_withdrawn_leaves_no_event() -> None:
-    assert [one for one in briefly("withdrawn_pause") if one[0] in ("RunPaused", "RunResumed")] == []
+    assert [record for record in briefly("withdrawn_pause") if record[0] in ("RunPaused", "RunResumed")] == []
 
 
 def test_payloads_have_what_the_contract_asks_for() -> None:
@@ -161,27 +164,27 @@ def test_payloads_have_what_the_contract_asks_for() -> None:
 
 
 def test_a_failure_brings_its_stack() -> None:
-    log = [dict(one) for one in log_of("unhandled_failure")]
-    failed = next(one for one in log if one["event_type"] == "task.failed")
+    log = [dict(record) for record in log_of("unhandled_failure")]
+    failed = next(record for record in log if record["event_type"] == "task.failed")
     outcome = {**failed["payload"]["outcome"], "py": {"exception": "KeyError", "traceback": "Traceback …"}}
     failed["payload"] = {"outcome": outcome}
-    said = {
-        one.name: one.record.get("payload", {})
-        for one in rendered_log("run", log)
-        if one.record.get("stepId") != "slow"
+    rendered = {
+        record.name: record.record.get("payload", {})
+        for record in rendered_log("run", log)
+        if record.record.get("stepId") != "slow"
     }
-    assert said["StepFailed"]["stack"] == said["RunFailed"]["stack"] == "Traceback …"
+    assert rendered["StepFailed"]["stack"] == rendered["RunFailed"]["stack"] == "Traceback …"
 
 
 @pytest.mark.parametrize("name", ["error_in_step_args", "error_in_loop"])
 def test_a_step_that_fails_before_anybody_begins_it_is_told_as_started_and_failed(name: str) -> None:
     log = log_of(name)
-    failed = next(one for one in log if one["event_type"] == "step.failed")
+    failed = next(record for record in log if record["event_type"] == "step.failed")
     assert not any(
-        one["event_type"] == "step.started" and one["step_run_id"] == failed["step_run_id"] for one in log
+        record["event_type"] == "step.started" and record["step_run_id"] == failed["step_run_id"] for record in log
     ), "it never began"
-    said = [one.name for one in rendered_log("run", log) if one.seq == failed["seq"]]
-    assert said == ["StepStarted", "StepFailed"]
+    rendered = [record.name for record in rendered_log("run", log) if record.seq == failed["seq"]]
+    assert rendered == ["StepStarted", "StepFailed"]
 
 
 def test_steps_that_are_open_when_the_run_ends_are_cancelled() -> None:
@@ -189,9 +192,9 @@ def test_steps_that_are_open_when_the_run_ends_are_cancelled() -> None:
     assert (failed["errorCode"], failed["retryable"]) == ("CANCELLED", False)
     assert failed["errorMessage"] == "the run was cancelled: because"
     kinds = [
-        one.record["payload"]["errorCode"]
-        for one in rendered_log("run", log_of("unhandled_failure"))
-        if one.name == "StepFailed"
+        record.record["payload"]["errorCode"]
+        for record in rendered_log("run", log_of("unhandled_failure"))
+        if record.name == "StepFailed"
     ]
     assert kinds == ["EXCEPTION", "CANCELLED"]
 
@@ -204,13 +207,13 @@ def with_ref(payload: dict[str, Any], *, in_outcome: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("in_outcome", [True, False])
 def test_a_result_that_is_stored_elsewhere_is_told_by_its_reference(in_outcome: bool) -> None:
-    log = [dict(one) for one in log_of("chain")]
-    for one in log:
-        if one["event_type"] == "task.done":
-            one["payload"] = with_ref(one["payload"], in_outcome=in_outcome)
-    done = [one.record["payload"] for one in rendered_log("run", log) if one.name == "StepCompleted"]
-    assert all(one["resultRef"] == REF and "result" not in one for one in done)
-    calls = [one.record for one in rendered_log("wire", log) if one.name == "call.done"]
+    log = [dict(record) for record in log_of("chain")]
+    for record in log:
+        if record["event_type"] == "task.done":
+            record["payload"] = with_ref(record["payload"], in_outcome=in_outcome)
+    done = [record.record["payload"] for record in rendered_log("run", log) if record.name == "StepCompleted"]
+    assert all(record["resultRef"] == REF and "result" not in record for record in done)
+    calls = [record.record for record in rendered_log("wire", log) if record.name == "call.done"]
     for call in calls:
         assert (call["result_kind"], call["result_uri"]) == ("ref", REF["ref"])
         assert call["result"] == {"status": "COMPLETED", "reference": {"uri": REF["ref"]}}

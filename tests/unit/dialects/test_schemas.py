@@ -37,8 +37,8 @@ def test_the_playbooks_schema_is_one() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_real_logs_fit_the_schema_of_every_dialect(name: str) -> None:
-    for one in log_of(name):
-        assert problems("events", one) == []
+    for event in log_of(name):
+        assert problems("events", event) == []
     for dialect in ("lifecycle", "run", "wire"):
         for record in records(dialect, name):
             assert problems(dialect, record) == [], record
@@ -51,9 +51,9 @@ def test_real_logs_fit_the_schema_of_every_dialect(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_payload_key_of_a_real_log_is_described(name: str) -> None:
-    for one in log_of(name):
-        known = {field.name for field in REGISTRY[one["event_type"]].payload}
-        assert one["payload"].keys() <= known, one["event_type"]
+    for record in log_of(name):
+        names = {field.name for field in REGISTRY[record["event_type"]].payload}
+        assert record["payload"].keys() <= names, record["event_type"]
 
 
 def broken(record: dict[str, Any], **change: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def broken(record: dict[str, Any], **change: Any) -> dict[str, Any]:
 
 
 def test_the_schemas_refuse_what_is_not_an_event() -> None:
-    event = dict(next(one for one in log_of("chain") if one["event_type"] == "task.done"))
+    event = dict(next(record for record in log_of("chain") if record["event_type"] == "task.done"))
     assert problems("events", event) == []
     for change in (
         {"event_type": "task.finished"},
@@ -82,8 +82,8 @@ def test_the_schemas_refuse_what_is_not_an_event() -> None:
 
 
 def test_the_schemas_refuse_what_is_not_a_run_record() -> None:
-    said = records("run", "chain")
-    started, step = said[0], said[1]
+    rendered = records("run", "chain")
+    started, step = rendered[0], rendered[1]
     assert problems("run", broken(started, stepId="start"))
     assert problems("run", {key: value for key, value in step.items() if key != "stepId"})
     assert problems("run", broken(step, eventType="onStepStarted"))

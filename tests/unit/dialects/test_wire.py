@@ -79,31 +79,31 @@ def test_an_event_without_an_execution_id_is_refused() -> None:
 
 def test_ee4_a_stored_event_is_told_in_the_wire_shape_with_string_ids() -> None:
     """ee4_executor_event_converts_into_event_request"""
-    said = records("wire", "chain")
-    for one in said:
-        assert isinstance(one["execution_id"], str)
-        assert isinstance(one["event_id"], str)
-        assert {"step", "event_type", "payload", "meta", "worker_id", "status", "created_at"} <= one.keys()
-        assert one["status"] in {"STARTED", "COMPLETED", "FAILED", "PAUSED", "CANCELLED"}
-        assert "actionable" not in one
+    rendered = records("wire", "chain")
+    for record in rendered:
+        assert isinstance(record["execution_id"], str)
+        assert isinstance(record["event_id"], str)
+        assert {"step", "event_type", "payload", "meta", "worker_id", "status", "created_at"} <= record.keys()
+        assert record["status"] in {"STARTED", "COMPLETED", "FAILED", "PAUSED", "CANCELLED"}
+        assert "actionable" not in record
     assert {"playbook.initialized", "step.enter", "call.done", "step.exit", "command.completed"} <= {
-        one["event_type"] for one in said
+        record["event_type"] for record in rendered
     }
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_ee4_what_was_told_can_be_posted_and_means_the_same_event(name: str) -> None:
     """ee4_event_request_converts_into_executor_event: nothing is lost on the way there and back."""
-    log = {one["seq"]: one for one in log_of(name)}
+    log = {event["seq"]: event for event in log_of(name)}
     for record in records("wire", name):
         if record["meta"].get("derived"):
             continue
         source = log[record["meta"]["seq"]]
         principal = SERVER if SERVER in REGISTRY[source["event_type"]].emitters else WORKER
-        found = parse_event(record, principal, NOW)
+        incoming = parse_event(record, principal, NOW)
         workflow = source["workflow_run_id"].removeprefix("workflow:").removesuffix(":run:1")
-        back = widen(found.event, Subject(found.execution_id, workflow), source["seq"], 0, NOW)
-        assert found.warnings == ()
+        back = widen(incoming.event, Subject(incoming.execution_id, workflow), source["seq"], 0, NOW)
+        assert incoming.warnings == ()
         for key in ("event_type", "timestamp", "execution_id", "step", "task", "step_run_id", "task_run_id", "attempt",
                     "iteration_id", "command_id", "fence", "worker_id", "event_id", "source"):  # fmt: skip
             assert back.get(key) == source.get(key), f"{source['event_type']}: {key}"
@@ -183,9 +183,9 @@ def test_a_malformed_field_is_refused_by_name(more: dict[str, Any]) -> None:
 
 
 def test_unknown_keys_are_ignored_with_a_warning() -> None:
-    found = parsed(colour="red")
-    assert found.warnings == ("unknown key 'colour' is ignored",)
-    assert found.digest == parsed().digest
+    incoming = parsed(colour="red")
+    assert incoming.warnings == ("unknown key 'colour' is ignored",)
+    assert incoming.digest == parsed().digest
     many = parsed(**{f"k{number}": 1 for number in range(50)}).warnings
     assert (len(many), many[-1]) == (11, "so are 40 more unknown keys")
 
@@ -312,8 +312,8 @@ def test_any_other_status_is_refused(word: str) -> None:
 def test_a_status_comes_back_as_it_was_sent(word: str) -> None:
     kind = {"RUNNING": "step.enter", "CANCELLED": "execution.cancelled"}.get(word, "step.done")
     event = parsed(PRODUCER, event_type=kind, status=word).event
-    (one,) = rendered_log("wire", [widen(event, Subject(ID, "x"), 1, 5, NOW)])
-    assert one.record["status"] == word.upper()
+    (record,) = rendered_log("wire", [widen(event, Subject(ID, "x"), 1, 5, NOW)])
+    assert record.record["status"] == word.upper()
 
 
 def test_a_cancelled_run_is_told_as_cancelled() -> None:
@@ -349,8 +349,8 @@ SENT_RESULTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("sent", SENT_RESULTS)
 def test_a_result_comes_back_as_it_was_sent(sent: dict[str, Any]) -> None:
     full = widen(parsed(PRODUCER, **sent).event, Subject(ID, "x"), 1, 5, NOW)
-    (one,) = rendered_log("wire", [full])
-    record = one.record
+    (event,) = rendered_log("wire", [full])
+    record = event.record
     assert {key: record[key] for key in sent} == sent
     kind = sent.get("result_kind", "data")
     assert record["result_kind"] == (kind if "result_kind" in sent or "result_uri" not in sent else "ref")
@@ -383,10 +383,10 @@ def test_what_earlier_releases_stored_is_told_in_the_same_way(payload: dict[str,
     old = Event("step.done", NOW, step="fetch", informative=True, own_id=5, payload=payload)
     full = widen(old, Subject(ID, "x"), 1, 5, NOW)
     assert (full["source"], full["payload"]) == ("producer", payload)
-    (one,) = rendered_log("wire", [full])
+    (record,) = rendered_log("wire", [full])
     meta = told_as.pop("meta", {})
-    assert {key: one.record[key] for key in told_as} == told_as
-    assert meta.items() <= one.record["meta"].items()
+    assert {key: record.record[key] for key in told_as} == told_as
+    assert meta.items() <= record.record["meta"].items()
     late = Event("step.done", NOW, step="fetch", informative=True, command_id=7, fence=1, worker_id="w")
     assert widen(late, Subject(ID, "x"), 1, 5, NOW)["source"] == "worker"
 
@@ -424,14 +424,14 @@ def test_a_reference_that_the_payload_has_already_is_the_same_event() -> None:
 
 def test_digests_of_earlier_releases_still_fit() -> None:
     """An event that was accepted before an update is known when it is sent again after it."""
-    known: dict[str, dict[str, Any]] = {
+    names: dict[str, dict[str, Any]] = {
         "20f6b769": {"payload": {"a": 1}, "meta": {"x": 1}},
         "41d24f1f": {"result_kind": "ref", "result_uri": "noetl://x", "payload": {"a": 1}},
         "6aed2184": {"result_kind": "refs", "event_ids": [5, "6"]},
         "ca262ceb": {"worker_id": "w-1", "attempt": 2, "task": "t", "fence": 3},
     }
-    found = [parsed(PRODUCER, **more).digest[:8] for more in known.values()]
-    assert found == list(known)
+    incoming = [parsed(PRODUCER, **more).digest[:8] for more in names.values()]
+    assert incoming == list(names)
 
 
 def test_a_terminal_error_stands_at_result_context_error() -> None:
@@ -457,18 +457,18 @@ def test_a_worker_may_not_send_what_belongs_to_the_control_plane(kind: str) -> N
 @pytest.mark.parametrize("kind", REGISTRY)
 def test_a_producers_events_are_informative_whatever_their_type(kind: str) -> None:
     for name in (kind, kind.replace(".", "_"), REGISTRY[kind].alias, kind.upper(), kind.replace(".", "-")):
-        found = parse_event({**BODY, "event_type": name}, PRODUCER, NOW, sender="etl")
-        assert (found.event.type, found.event.informative, found.grant.needs_lease) == (kind, True, False)
-        full = widen(found.event, Subject(ID, "x"), 1, 5, NOW)
+        incoming = parse_event({**BODY, "event_type": name}, PRODUCER, NOW, sender="etl")
+        assert (incoming.event.type, incoming.event.informative, incoming.grant.needs_lease) == (kind, True, False)
+        full = widen(incoming.event, Subject(ID, "x"), 1, 5, NOW)
         assert (full["source"], full["meta"]["producer"]) == ("producer", "etl")
         assert full["meta"].get("legacy_type", kind) == name
 
 
 @pytest.mark.parametrize("name", [row.name for row in lifecycle.TABLE] + [row.name for row in run.TABLE])
 def test_names_of_every_dialect_are_a_producers_to_use(name: str) -> None:
-    found = parsed(PRODUCER, event_type=name)
-    assert any(one.canonical == found.event.type for one in MEANINGS[name])
-    assert found.event.informative
+    incoming = parsed(PRODUCER, event_type=name)
+    assert any(record.canonical == incoming.event.type for record in MEANINGS[name])
+    assert incoming.event.informative
 
 
 def test_a_lifecycle_name_does_not_get_around_the_authority() -> None:
@@ -490,10 +490,10 @@ def test_unknown_types_are_refused_with_the_nearest_name() -> None:
 
 
 def test_actionable_and_informative_are_the_servers_to_say() -> None:
-    found = parsed(WORKER, actionable=False, informative=True)
-    assert found.actionable
-    assert not found.event.informative
-    assert len(found.warnings) == 2
+    incoming = parsed(WORKER, actionable=False, informative=True)
+    assert incoming.actionable
+    assert not incoming.event.informative
+    assert len(incoming.warnings) == 2
     from_server = parsed(SERVER, actionable=False, informative=True)
     assert not from_server.actionable
     assert from_server.event.informative
@@ -523,10 +523,10 @@ def test_actionable_and_informative_are_the_servers_to_say() -> None:
     ],
 )
 def test_names_of_older_executors_are_normalised(name: str, status: Any, payload: Any, kind: str) -> None:
-    found = parsed(PRODUCER, event_type=name, status=status, payload=payload)
-    assert found.event.type == kind
-    assert found.event.sent["meta"]["legacy_type"] == name
-    assert found.event.informative
+    incoming = parsed(PRODUCER, event_type=name, status=status, payload=payload)
+    assert incoming.event.type == kind
+    assert incoming.event.sent["meta"]["legacy_type"] == name
+    assert incoming.event.informative
 
 
 @pytest.mark.parametrize(
@@ -541,8 +541,8 @@ def test_names_of_older_executors_are_normalised(name: str, status: Any, payload
     ],
 )
 def test_every_verb_of_sink_and_case_is_known(name: str, status: Any, kind: str) -> None:
-    found = parsed(PRODUCER, event_type=name, status=status)
-    assert (found.event.type, found.event.sent["meta"]["legacy_type"]) == (kind, name)
+    incoming = parsed(PRODUCER, event_type=name, status=status)
+    assert (incoming.event.type, incoming.event.sent["meta"]["legacy_type"]) == (kind, name)
     with pytest.raises(NotAllowed):
         parsed(WORKER, event_type=name, status=status)
 
@@ -580,12 +580,16 @@ def test_items_of_a_batch_inherit_and_are_answered_one_by_one() -> None:
             5,
         ],
     }
-    first, second, *rest = parse_batch(body, WORKER, NOW, most=5)
+    first, second, *others = parse_batch(body, WORKER, NOW, most=5)
     assert isinstance(first, Incoming)
     assert isinstance(second, Incoming)
     assert (first.execution_id, first.event.worker_id) == (ID, "w1")
     assert (second.execution_id, second.event.worker_id) == (ID + 1, "w2")
-    assert [(one.index, one.status) for one in rest if isinstance(one, Refusal)] == [(2, 403), (3, 422), (4, 422)]
+    assert [(record.index, record.status) for record in others if isinstance(record, Refusal)] == [
+        (2, 403),
+        (3, 422),
+        (4, 422),
+    ]
 
 
 def test_a_batch_that_cannot_be_one_is_refused_whole() -> None:
@@ -596,9 +600,9 @@ def test_a_batch_that_cannot_be_one_is_refused_whole() -> None:
 
 
 def test_a_repetition_has_the_same_digest_whatever_its_time_and_meta() -> None:
-    one = parsed(event_id=5, payload={"a": 1, "b": 2}, created_at="2026-01-01T00:00:00Z", meta={"try": 1})
+    record = parsed(event_id=5, payload={"a": 1, "b": 2}, created_at="2026-01-01T00:00:00Z", meta={"try": 1})
     same = parsed(event_id=5, payload={"b": 2, "a": 1}, created_at=timestamp(NOW), meta={"try": 2})
-    assert one.digest == same.digest
+    assert record.digest == same.digest
 
 
 @pytest.mark.parametrize(
@@ -633,8 +637,8 @@ def test_null_in_a_payload_is_the_same_as_absent_where_a_value_is_expected() -> 
 
 
 def test_an_error_in_plain_text_becomes_an_errors_message() -> None:
-    found = parsed(PRODUCER, event_type="tool.processed", payload={"error": "it broke"}).event
-    assert (found.type, found.payload["error"]) == ("task.failed", {"kind": "exception", "message": "it broke"})
+    incoming = parsed(PRODUCER, event_type="tool.processed", payload={"error": "it broke"}).event
+    assert (incoming.type, incoming.payload["error"]) == ("task.failed", {"kind": "exception", "message": "it broke"})
 
 
 def test_nobody_else_can_say_that_the_server_wrote_an_event() -> None:
@@ -682,11 +686,11 @@ def test_any_body_is_refused_or_can_be_read_in_every_dialect(
 ) -> None:
     for given_body in (body, {**BODY, **body}, {**BODY, "event_type": kind, "payload": payload}):
         try:
-            found = parse_event(given_body, principal, NOW)
+            incoming = parse_event(given_body, principal, NOW)
         except RequestRejected:
             continue
-        full = widen(found.event, Subject(found.execution_id, "x"), 1, 5, NOW)
-        if found.event.informative:
+        full = widen(incoming.event, Subject(incoming.execution_id, "x"), 1, 5, NOW)
+        if incoming.event.informative:
             for dialect in DIALECTS:
-                for one in rendered_log(dialect, [full, full]):
-                    asked_for(one, ["StepFailed"])
+                for record in rendered_log(dialect, [full, full]):
+                    asked_for(record, ["StepFailed"])

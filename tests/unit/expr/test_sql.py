@@ -19,8 +19,8 @@ SCOPE = {"x": "v", "n": 5, "l": [1, 2], "d": {"a": 1}, "none": None, "yes": True
 
 def made(source: str, dialect: str = "postgres", params: Any = None, scope: dict[str, Any] | None = None):
     """(text, values) of each statement."""
-    found = compile_sql(source, dialect, params).evaluate(SCOPE if scope is None else scope)
-    return [(statement["sql"], statement["params"]) for statement in found]
+    result = compile_sql(source, dialect, params).evaluate(SCOPE if scope is None else scope)
+    return [(statement["sql"], statement["params"]) for statement in result]
 
 
 def refusal(source: str, dialect: str = "postgres", params: Any = None) -> tuple[str, str]:
@@ -338,11 +338,11 @@ def test_whatever_is_written_a_value_is_bound_or_refused_and_never_part_of_the_t
     canary = "CANARY'\";--"
     try:
         command = compile_sql(source, dialect, params, Position(1, 1))
-        found = command.evaluate({"v": canary})
+        result = command.evaluate({"v": canary})
     except ExpressionError:
         return
-    for statement in found:
+    for statement in result:
         text = statement["sql"].replace('"CANARY\'"";--"', "")  # as identifier quotes it
         assert "CANARY" not in text
         assert text.count(DIALECTS[dialect].placeholder.format("")) >= len(statement["params"])
-    assert sum(canary in statement["params"] for statement in found) <= len(command.holes)
+    assert sum(canary in statement["params"] for statement in result) <= len(command.holes)

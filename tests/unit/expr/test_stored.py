@@ -73,8 +73,8 @@ def test_one_item_of_a_list_is_read_alone() -> None:
 
 def test_a_path_alone_is_handed_on_unread() -> None:
     scope, reading = worker_side()
-    found = compile_tree("{{ f.data }}").evaluate_items(scope)
-    assert isinstance(found, Stored)
+    result = compile_tree("{{ f.data }}").evaluate_items(scope)
+    assert isinstance(result, Stored)
     assert reading.wholes == 0
 
 
@@ -84,9 +84,9 @@ def test_what_cannot_be_read_keeps_its_cause() -> None:
             raise ResultUnavailable("it is gone")
 
     scope = {"f": View({"status": "ok", "data": Stored({"kind": "data", "ref": "r"}, Broken(None))})}
-    with pytest.raises(ExpressionError, match="it is gone") as told:
+    with pytest.raises(ExpressionError, match="it is gone") as raised:
         compile_text("{{ f.n }}").evaluate(scope)
-    assert isinstance(told.value.__cause__, ResultUnavailable)
+    assert isinstance(raised.value.__cause__, ResultUnavailable)
 
 
 def test_the_server_has_what_was_extracted_and_nothing_else() -> None:
@@ -95,9 +95,9 @@ def test_the_server_has_what_was_extracted_and_nothing_else() -> None:
     assert compile_text("{{ f.nothing | default('none') }}").evaluate(scope) == "none"
     assert compile_condition("{{ f.rows | length > 5 }}").evaluate(scope) is True
     for text in ("{{ f.rows }}", "{{ f.rows | first }}", "{{ f.rows == 1 }}", "{{ f.data }}", "{{ f.data[f.n] }}"):
-        with pytest.raises(ExpressionError, match="stored outside the log") as told:
+        with pytest.raises(ExpressionError, match="stored outside the log") as raised:
             compile_text(text).evaluate(scope)
-        assert isinstance(told.value.__cause__, Unread)
+        assert isinstance(raised.value.__cause__, Unread)
 
 
 def test_a_part_of_what_was_extracted_is_there() -> None:

@@ -140,9 +140,9 @@ SCOPE = {
     ],
 )
 def test_expression(expression, value):
-    found = compile_text("{{ " + expression + " }}").evaluate(SCOPE)
-    assert found == value
-    assert type(found) is type(value)
+    result = compile_text("{{ " + expression + " }}").evaluate(SCOPE)
+    assert result == value
+    assert type(result) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -317,3 +317,34 @@ def test_text(source, value):
 def test_bad_text(source):
     with pytest.raises(ExpressionError):
         compile_text(source).evaluate(SCOPE)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ '\\ud800' }}",
+        "{{ 'a' ~ '\\udfffb' }}",
+        "{{ {'\\ud800': 1} }}",
+        "{{ '\\ud83d\\ude00' }}",
+        "{{ n | default('\\ud800') }}",
+    ],
+)
+def test_a_literal_with_half_a_character_is_no_text(source):
+    template = compile_text(source)
+    with pytest.raises(ExpressionError, match="half a character"):
+        template.evaluate({})
+
+
+@pytest.mark.parametrize(
+    "text", [r'["\ud800"]', r'{"\uDBFF": 1}', r'"\udc00\ud83d"', r'"\\\ud800"', r'"\ud83d\ud83d\ude00"']
+)
+def test_json_with_half_a_character_is_no_value(text):
+    with pytest.raises(ExpressionError, match="half a character"):
+        compile_text("{{ text | fromjson }}").evaluate({"text": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [(r'"\ud83d\ude00"', "😀"), (r'"\\ud800"', r"\ud800"), (r'"\u00e9\\"', "é\\")]
+)
+def test_json_with_escapes_of_whole_characters_is_read(text, value):
+    assert compile_text("{{ text | fromjson }}").evaluate({"text": text}) == value

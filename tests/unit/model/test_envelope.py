@@ -35,13 +35,13 @@ def test_a_task_event_has_its_attempt() -> None:
     assert "attempt" not in wide("task.done", **task, payload=outcome(), informative=True), "nothing is made up"
 
 
-@pytest.mark.parametrize(("stored", "told"), [(12, 12), (12.6, 13), (0.2, 0), (0, 0)])
-def test_a_duration_is_a_whole_number_whatever_the_log_has(stored: float, told: int) -> None:
+@pytest.mark.parametrize(("stored", "expected"), [(12, 12), (12.6, 13), (0.2, 0), (0, 0)])
+def test_a_duration_is_a_whole_number_whatever_the_log_has(stored: float, expected: int) -> None:
     task = wide("task.done", task="t", task_run=1, payload=outcome(duration_ms=stored))
-    for found in (task["duration_ms"], task["payload"]["outcome"]["meta"]["duration_ms"]):
-        assert (found, type(found)) == (told, int)
+    for duration in (task["duration_ms"], task["payload"]["outcome"]["meta"]["duration_ms"]):
+        assert (duration, type(duration)) == (expected, int)
     step = wide("step.done", duration_ms=stored)
-    assert (step["duration_ms"], type(step["duration_ms"])) == (told, int)
+    assert (step["duration_ms"], type(step["duration_ms"])) == (expected, int)
 
 
 def test_a_cause_may_be_of_the_millisecond_before() -> None:

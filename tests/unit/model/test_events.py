@@ -50,9 +50,9 @@ def raised() -> Iterator[None]:
 
 @asynccontextmanager
 async def working(home: Path) -> AsyncIterator[Embedded]:
-    async with embedded(Settings({"home": str(home), "engine.sweep_s": 0.05})) as here:
-        await here.start_worker()
-        yield here
+    async with embedded(Settings({"home": str(home), "engine.sweep_s": 0.05})) as runtime:
+        await runtime.start_worker()
+        yield runtime
 
 
 async def started(here: Embedded) -> str:
@@ -77,20 +77,20 @@ def test_an_event_is_lifted_version_by_version(raised: None) -> None:
 
 
 async def test_a_log_of_an_older_release_replays_and_goes_on(tmp_path: Path) -> None:
-    async with working(tmp_path) as here:
-        execution_id = await started(here)
-        await here.api.signal(execution_id, SignalRequest("UPDATE_PARAMS", "s1", data={"x": 1}))
+    async with working(tmp_path) as runtime:
+        execution_id = await started(runtime)
+        await runtime.api.signal(execution_id, SignalRequest("UPDATE_PARAMS", "s1", data={"x": 1}))
     # What this release wrote is an older release's from now on.
     before = REGISTRY["signal.received"]
     REGISTRY["signal.received"] = replace(before, version=2)
     LIFTS["signal.received", 1] = lambda payload: {**payload, "lifted": True}
     try:
-        async with working(tmp_path) as here:
-            told = await here.api.events(execution_id, types=("signal.received",))
+        async with working(tmp_path) as runtime:
+            told = await runtime.api.events(execution_id, types=("signal.received",))
             assert [event["payload"].get("lifted") for event in told] == [True]
-            assert (await here.api.signal(execution_id, SignalRequest("APPROVE", "s2"))).accepted
-            assert await here.api.ended(execution_id, timeout_s=30)
-            assert (await here.api.summary(execution_id)).state == "COMPLETED"
+            assert (await runtime.api.signal(execution_id, SignalRequest("APPROVE", "s2"))).accepted
+            assert await runtime.api.ended(execution_id, timeout_s=30)
+            assert (await runtime.api.summary(execution_id)).state == "COMPLETED"
     finally:
         REGISTRY["signal.received"] = before
         LIFTS.clear()
@@ -116,32 +116,32 @@ async def a_newer_release(here: Embedded, execution_id: str) -> AsyncIterator[No
 
 
 async def test_a_run_of_the_future_is_left_alone_and_the_others_go_on(tmp_path: Path, caplog) -> None:
-    async with working(tmp_path) as here:
-        theirs, ours = await started(here), await started(here)
+    async with working(tmp_path) as runtime:
+        theirs, ours = await started(runtime), await started(runtime)
         with caplog.at_level(logging.ERROR, "arclog"):
-            async with a_newer_release(here, theirs):
-                record = await here.engine.store.execution(int(theirs))
+            async with a_newer_release(runtime, theirs):
+                record = await runtime.engine.store.execution(int(theirs))
                 assert record is not None
                 head = record.head
                 for _ in range(2):
                     with pytest.raises(NewerLog, match=r"playbook\.teleported.*newer arclog wrote.*update it"):
-                        await here.api.signal(theirs, SignalRequest("APPROVE", "s1"))
-        said = [record for record in caplog.records if "newer arclog wrote" in record.getMessage()]
-        assert len(said) == 1, "an operator hears of it, once"
-        assert (await here.api.signal(ours, SignalRequest("APPROVE", "s1"))).accepted
-        assert await here.api.ended(ours, timeout_s=30)
+                        await runtime.api.signal(theirs, SignalRequest("APPROVE", "s1"))
+        messages = [record for record in caplog.records if "newer arclog wrote" in record.getMessage()]
+        assert len(messages) == 1, "an operator hears of it, once"
+        assert (await runtime.api.signal(ours, SignalRequest("APPROVE", "s1"))).accepted
+        assert await runtime.api.ended(ours, timeout_s=30)
         # Whoever only reads is served, in every dialect.
-        assert (await here.api.status(theirs)).state == "RUNNING"
-        told = (await here.api.events(theirs))[-1]
-        assert (told["event_type"], told["event_alias"], told["payload"]) == (
+        assert (await runtime.api.status(theirs)).state == "RUNNING"
+        event = (await runtime.api.events(theirs))[-1]
+        assert (event["event_type"], event["event_alias"], event["payload"]) == (
             FUTURE,
             "PlaybookTeleported",
             {"to": "mars"},
         )
         for dialect in DIALECTS:
-            page = await RunEvents(here.api, theirs, dialect, []).page(0, 1000)
+            page = await RunEvents(runtime.api, theirs, dialect, []).page(0, 1000)
             assert page.events
-        record = await here.engine.store.execution(int(theirs))
+        record = await runtime.engine.store.execution(int(theirs))
         assert record is not None
         assert record.head == head, "nothing was appended"
 

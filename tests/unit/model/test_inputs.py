@@ -9,7 +9,7 @@ import pytest
 from arclog.model.inputs import MAX_FAULTS, bound, defaults, described
 
 
-def one(declared: dict[str, Any], value: Any) -> tuple[Any, list[str]]:
+def converted(declared: dict[str, Any], value: Any) -> tuple[Any, list[str]]:
     made, faults = bound({"x": declared}, {}, {"x": value})
     return made["x"], [str(fault) for fault in faults]
 
@@ -36,7 +36,7 @@ def one(declared: dict[str, Any], value: Any) -> tuple[Any, list[str]]:
     ],
 )
 def test_what_fits_is_converted(declared: dict[str, Any], given: Any, made: Any) -> None:
-    assert one(declared, given) == (made, [])
+    assert converted(declared, given) == (made, [])
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_what_fits_is_converted(declared: dict[str, Any], given: Any, made: Any)
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(declared: dict[str, Any], given: Any, fault: str) -> None:
-    assert one(declared, given)[1] == [fault]
+    assert converted(declared, given)[1] == [fault]
 
 
 def test_all_faults_come_at_once_and_are_bounded() -> None:
@@ -80,9 +80,12 @@ def test_all_faults_come_at_once_and_are_bounded() -> None:
 
 def test_a_pattern_cannot_be_made_to_run_for_long() -> None:
     declared = {"type": "string", "pattern": "^(a+)+(b+)+(a|b)*$"}
-    assert one(declared, "a" * 200 + "c")[1][0].startswith("x: 'aaaa")
-    assert "takes too long" in one({"type": "string", "pattern": "(a|aa|aaa|aaaa|b)+(a|aa|aaa)+c"}, "a" * 9_000)[1][0]
-    assert "has 10001 characters" in one(declared, "a" * 10_001)[1][0]
+    assert converted(declared, "a" * 200 + "c")[1][0].startswith("x: 'aaaa")
+    assert (
+        "takes too long"
+        in converted({"type": "string", "pattern": "(a|aa|aaa|aaaa|b)+(a|aa|aaa)+c"}, "a" * 9_000)[1][0]
+    )
+    assert "has 10001 characters" in converted(declared, "a" * 10_001)[1][0]
 
 
 def test_an_input_that_is_not_required_is_there() -> None:

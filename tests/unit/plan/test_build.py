@@ -43,9 +43,9 @@ def codes(text: str, severity: str = "error", **limits) -> list[str]:
 
 
 def only(text: str, code: str) -> Finding:
-    found = [finding for finding in built(text).findings if finding.code == code]
-    assert len(found) == 1, [str(finding) for finding in built(text).findings]
-    return found[0]
+    findings = [finding for finding in built(text).findings if finding.code == code]
+    assert len(findings) == 1, [str(finding) for finding in built(text).findings]
+    return findings[0]
 
 
 HELLO = """\
@@ -732,9 +732,9 @@ def test_a_small_file_cannot_make_a_huge_plan(text, code):
 def test_many_unknown_names_do_not_make_hints_the_main_work(monkeypatch):
     compared = 0
 
-    def nearest(word, known):
+    def nearest(word, words):
         nonlocal compared
-        compared += len(list(known))
+        compared += len(list(words))
         return ""
 
     monkeypatch.setattr(walk, "nearest", nearest)

@@ -96,9 +96,9 @@ RING = "\n".join(
 def test_a_plan_decoded_in_parts_is_the_same() -> None:
     plan = build_or_raise(RING, "ring.yaml", installed_kinds())
     body, pauses = net.encode(plan), list[int]()
-    found = net.decode_in_parts(body, lambda: pauses.append(1))
-    assert found == net.decode(body) == plan
-    assert net.encode(found) == body
+    decoded = net.decode_in_parts(body, lambda: pauses.append(1))
+    assert decoded == net.decode(body) == plan
+    assert net.encode(decoded) == body
     assert len(pauses) > 10
 
 
@@ -126,8 +126,8 @@ def test_large_programs_take_each_others_place_and_not_that_of_small_ones() -> N
     programs = Programs(Settings({"engine.cache_programs_bytes": 3 * LARGE}))
     small = [programs.keep(Program(plan, f"small{at}", 100)) for at in range(5)]
     large = [programs.keep(Program(plan, f"large{at}", LARGE)) for at in range(5)]
-    assert [programs.get(one.digest) is one for one in large] == [False, False, True, True, True]
-    assert all(programs.get(one.digest) is one for one in small)
+    assert [programs.get(program.digest) is program for program in large] == [False, False, True, True, True]
+    assert all(programs.get(program.digest) is program for program in small)
     huge = programs.keep(Program(plan, "huge", 100 * LARGE))
     assert programs.get("huge") is huge, "the newest is kept in any case"
     assert programs.has_given_up(large[4])

@@ -142,8 +142,8 @@ def test_a_finding_points_at_its_template_however_the_text_is_written(style: str
         (number, row.index("{{ !") + 1) for number, row in enumerate(text.splitlines(), 1) if "{{ !" in row
     )
     # The same width, but a name: what is refused is its place inside a longer text.
-    found = build(text.replace("{{ !", "{{ a"), "p.yaml", KINDS).findings
-    assert [(one.code, str(one.at)) for one in found] == [("sql-template", f"{line}:{column}")]
+    result = build(text.replace("{{ !", "{{ a"), "p.yaml", KINDS).findings
+    assert [(finding.code, str(finding.at)) for finding in result] == [("sql-template", f"{line}:{column}")]
 
 
 def test_an_error_at_run_time_names_the_same_place() -> None:

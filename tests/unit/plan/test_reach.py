@@ -24,21 +24,21 @@ def net(arcs: dict[int, list[int]]) -> str:
 
 
 def slowly(graph: Graph, step: str, avoiding: str) -> set[str]:
-    found: set[str] = set()
+    reached: set[str] = set()
     open_names = [step]
     while open_names:
         name = open_names.pop()
-        if name not in found and name != avoiding:
-            found.add(name)
+        if name not in reached and name != avoiding:
+            reached.add(name)
             open_names += graph.before[name]
-    return found
+    return reached
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_each_source_of_a_join_is_reached_from_where_a_slow_walk_says(seed):
     random = Random(seed)
     size = random.randint(1, 9)
-    arcs = {one: [other for other in range(size) if random.random() < 0.35] for one in range(size)}
+    arcs = {step: [other for other in range(size) if random.random() < 0.35] for step in range(size)}
     plan = build(net(arcs), "p.yaml", KINDS).plan
     assert plan is not None
     reach = Reach(plan.entry, plan.steps)

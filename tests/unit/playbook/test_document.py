@@ -27,7 +27,7 @@ TEXTS = {
 }
 
 
-def found(text: str) -> tuple[str, str]:
+def character_at(text: str) -> tuple[str, str]:
     """The character that the file has where the `@` of the value is said to stand, and the line's own."""
     document = load(text, "t.yaml", Settings())
     path = ("x", "a") if "x" in document.value else ("a",)
@@ -39,7 +39,7 @@ def found(text: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("style", TEXTS)
 def test_each_style(style: str) -> None:
-    assert found(TEXTS[style])[0] == "@", found(TEXTS[style])
+    assert character_at(TEXTS[style])[0] == "@", character_at(TEXTS[style])
 
 
 @settings(max_examples=150, deadline=None)

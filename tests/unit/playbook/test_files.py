@@ -40,19 +40,19 @@ def made(task: dict[str, Any], texts: dict[str, str] | None = None, **settings: 
 
 
 def config(task: dict[str, Any]) -> dict[str, Any]:
-    found = made(task)
-    assert found.plan is not None, found.findings
-    return found.plan.steps[0].tasks[0].config
+    built = made(task)
+    assert built.plan is not None, built.findings
+    return built.plan.steps[0].tasks[0].config
 
 
 def test_a_file_stands_for_the_text_and_its_checksum_is_kept() -> None:
-    found = made({"kind": "sqlite", "database": ":memory:", "file": SQL})
-    assert found.plan is not None
-    task = found.plan.steps[0].tasks[0]
+    built = made({"kind": "sqlite", "database": ":memory:", "file": SQL})
+    assert built.plan is not None
+    task = built.plan.steps[0].tasks[0]
     assert (task.config["command"], task.sql, task.files) == (TEXTS[SQL], ("command",), {"command": SQL})
-    assert found.plan.files == {SQL: hashlib.sha256(TEXTS[SQL].encode()).hexdigest()}
-    assert found.plan.format == 3
-    assert [finding.code for finding in found.findings] == []
+    assert built.plan.files == {SQL: hashlib.sha256(TEXTS[SQL].encode()).hexdigest()}
+    assert built.plan.format == 3
+    assert [finding.code for finding in built.findings] == []
 
 
 def test_python_files_and_functions() -> None:
@@ -65,9 +65,9 @@ def test_python_files_and_functions() -> None:
 
 
 def test_a_shell_file_is_no_template_and_names_its_shell() -> None:
-    found = made({"kind": "shell", "file": "jobs/hi.sh"})
-    assert found.plan is not None
-    task = found.plan.steps[0].tasks[0]
+    built = made({"kind": "shell", "file": "jobs/hi.sh"})
+    assert built.plan is not None
+    task = built.plan.steps[0].tasks[0]
     assert task.config["command"] == ["/usr/bin/env", "bash", "-c", TEXTS["jobs/hi.sh"]]
     assert task.verbatim == ("command",)
 
@@ -164,5 +164,5 @@ def test_links_and_other_things_are_looked_through(folder: Path, name: str, why:
     text = json.dumps(
         {"metadata": {"name": "p"}, "workflow": [{"step": "start", "tool": {"kind": "python", "file": name}}]}
     )
-    found = build(text, file, KINDS, None, FilesBeside(Settings()).of(file)).errors
-    assert [why in finding.message for finding in found] == ([True] if why else [])
+    errors = build(text, file, KINDS, None, FilesBeside(Settings()).of(file)).errors
+    assert [why in finding.message for finding in errors] == ([True] if why else [])

@@ -50,8 +50,8 @@ def test_every_example_is_good_for_both(path: Path) -> None:
 def test_what_is_drawn_at_random_is_good_for_the_schema(seed: int) -> None:
     schema = Draft202012Validator(json_schema(SPECS))
     drawn = family(seed)
-    for one in (drawn.main, *drawn.children):
-        assert [error.message for error in schema.iter_errors(load(one.text, "p", Settings()).value)] == []
+    for playbook in (drawn.main, *drawn.children):
+        assert [error.message for error in schema.iter_errors(load(playbook.text, "p", Settings()).value)] == []
 
 
 def rules(*given: str) -> str:

@@ -26,9 +26,9 @@ def made(*tasks: dict[str, Any], **spec: Any) -> Build:
 
 
 def plan_of(*tasks: dict[str, Any], **spec: Any) -> Plan:
-    found = made(*tasks, **spec)
-    assert found.plan is not None, found.findings
-    return found.plan
+    built = made(*tasks, **spec)
+    assert built.plan is not None, built.findings
+    return built.plan
 
 
 def rules(plan: Plan, index: int = 0) -> list[tuple[Any, str]]:

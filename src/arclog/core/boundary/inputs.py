@@ -26,8 +26,9 @@ class Request(Struct, frozen=True):
     depth: int = 0
     #: playbooks called by file, as they were registered: plan → file → (path, version)
     files: dict[str, dict[str, tuple[str, int]]] = {}
-    #: run_id of the run that this run repeats
+    #: run_id of the run that this run repeats, and its origin as the first event records it
     original_run_id: str = ""
+    origin: dict[str, Any] | None = None
     #: None for the playbook's priority
     priority: int | None = None
     #: the playbook's file, as its author names it

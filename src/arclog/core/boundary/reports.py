@@ -131,15 +131,16 @@ class _Place:
         self.started = step_run.started
         self.chunk = chunk
         self.next = 0 if chunk is None else chunk.next
-        self.open = set(step_run.iterations)
-        #: open iterations that are known to belong to this command
-        self.own: set[str] = set()
+        #: paths of open iterations that are known to belong to this command
+        self.own: set[tuple[int, ...]] = set()
+        #: paths of iterations that were open before the report and that it has ended
+        self.ended: set[tuple[int, ...]] = set()
         self.over = False
         self.expanding = step_run.expanding is not None
         #: whether events of tasks and items may come now
         self.is_inside = self.started and not self.expanding
         #: pipelines that the report touches, by iteration; None is the step's pipeline
-        self.courses: dict[str | None, Course] = {}
+        self.courses: dict[tuple[int, ...] | None, Course] = {}
 
     def take(self, event: Event) -> str:
         """Check the next event. Returns its problem, or ''."""
@@ -180,31 +181,26 @@ class _Place:
         self.over = True
         self.is_inside = False
 
-    def _course(self, key: str | None) -> Course:
-        course = self.courses.get(key)
+    def _course(self, path: tuple[int, ...] | None) -> Course:
+        course = self.courses.get(path)
         if course is None:
-            if key is None:
+            if path is None:
                 pipeline = self.step_run.pipeline
             else:
-                iteration = self.step_run.iterations.get(key)
+                iteration = self.step_run.iterations.get(path_key(path))
                 pipeline = None if iteration is None else iteration.pipeline
-            course = self.courses[key] = Course(self.step, pipeline or _NEW)
+            course = self.courses[path] = Course(self.step, pipeline or _NEW)
         return course
 
     def _take_task(self, event: Event, kind: str) -> str:
         step, path = self.step, event.iteration
         if event.task not in step.index:
             return f"step {step.name} has no task {event.task!r}"
-        key = None
         if self.chunk is None:
             if path is not None:
                 return f"step {step.name} is no loop"
-        else:
-            if path is None:
-                return "comes outside an iteration"
-            key = str(path[0]) if len(path) == 1 else path_key(path)
-            if key not in self.own and not self._is_open(path, key):
-                return "comes outside an iteration"
+        elif path is None or (path not in self.own and not self._is_open(path)):
+            return "comes outside an iteration"
         if kind in _ENDS:
             outcome = event.payload.get("outcome")
             if not isinstance(outcome, dict) or outcome.get("status") not in (OK, ERROR):
@@ -222,7 +218,7 @@ class _Place:
         if kind in _SUCCESSES and event.task in step.on_engine:
             return f"task {event.task} is the engine's to do"
         check = Course.checks.get(kind)
-        if check is not None and (problem := check(self.courses.get(key) or self._course(key), event)):
+        if check is not None and (problem := check(self.courses.get(path) or self._course(path), event)):
             return problem
         if kind in HANDOVERS and event.payload and suspends(self.program, event):
             self._end()
@@ -301,29 +297,28 @@ class _Place:
         path = event.iteration
         if path is None or path[:-1] != chunk.path:
             return f"iteration {path} does not belong to the command"
-        key = str(path[0]) if len(path) == 1 else path_key(path)
         if kind == "loop.iteration.started":
             index = path[-1]
             if index != self.next or index >= chunk.last:
-                return f"iteration {key} is not the next one of the command"
-            self.next += 1
-            self.open.add(key)
-            self.own.add(key)
+                return f"iteration {path_key(path)} is not the next one of the command"
+            self.next = index + 1
+            self.own.add(path)
+            self.courses[path] = Course(self.step, _NEW)
             return ""
-        if key not in self.own and not self._is_open(path, key):
-            return f"iteration {key} is not open"
-        self.open.discard(key)
-        self.own.discard(key)
-        return self._course(key).end(failed=kind == "loop.iteration.failed")
+        if path not in self.own and not self._is_open(path):
+            return f"iteration {path_key(path)} is not open"
+        self.own.discard(path)
+        self.ended.add(path)
+        return self._course(path).end(failed=kind == "loop.iteration.failed")
 
-    def _is_open(self, path: tuple[int, ...], key: str) -> bool:
-        """Return whether an iteration is in progress and belongs to this command."""
+    def _is_open(self, path: tuple[int, ...]) -> bool:
+        """Return whether an iteration was open before the report, belongs to this command and has not ended since."""
         chunk = self.chunk
         if chunk is None or path[:-1] != chunk.path or not chunk.first <= path[-1] < chunk.last:
             return False
-        if key not in self.open:
+        if path in self.ended or path_key(path) not in self.step_run.iterations:
             return False
-        self.own.add(key)
+        self.own.add(path)
         return True
 
 

@@ -17,7 +17,7 @@ from arclog.core.transitions.apply import RETRIED
 from arclog.core.transitions.state import Signalled, StepRun, Wait
 from arclog.model import status
 from arclog.model.config.reducers import unfit
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.outcome import error
 from arclog.model.principal import may_decide
 

@@ -146,6 +146,13 @@ class Decision:
         self._advance()
         return self.txn
 
+    def run_valid(self, report: WorkReported) -> Txn:
+        """Take a report that this process made by `core.flow.pipeline` for an open command. It is not checked."""
+        self._take_report(report)
+        self._input = 0
+        self._advance()
+        return self.txn
+
     def _refuse(self, reason: str, message: str) -> Txn:
         self.txn.refused = Refused(reason, message)
         return self.txn
@@ -253,6 +260,8 @@ class Decision:
             payload["files"] = request.files
         if request.original_run_id:
             payload["original_run_id"] = request.original_run_id
+        if request.origin is not None:
+            payload["origin"] = request.origin
         if request.priority is not None:
             payload["priority"] = request.priority
         if request.file:

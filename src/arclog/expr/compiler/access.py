@@ -195,13 +195,13 @@ def indexed(start: Expression, key: Expression, label: str) -> Expression:
 _VARARGS, _VARKEYWORDS = 0x04, 0x08  # CO_* flags; importing inspect would take longer than this whole package
 
 
-def misfit(function: Callable[..., Any], label: str, count: int, names: Iterable[str], given: int = 2) -> str:
+def misfit(function: Callable[..., Any], label: str, count: int, names: Iterable[str], skipped: int = 2) -> str:
     """Return why `count` positional arguments and the named ones do not fit, or ''.
 
-    The first `given` are not the author's.
+    The first `skipped` parameters are not the author's.
     """
     code = function.__code__
-    accepted = code.co_varnames[given : code.co_argcount]
+    accepted = code.co_varnames[skipped : code.co_argcount]
     if count > len(accepted) and not code.co_flags & _VARARGS:
         return f"{label} takes at most {len(accepted)} arguments, not {count}"
     taken = set(accepted[:count])

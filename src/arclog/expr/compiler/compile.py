@@ -7,7 +7,7 @@ access values only through the modules that limit them. Nothing is evaluated whi
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from msgspec import Struct
 
@@ -20,7 +20,7 @@ from arclog.expr.filters import table as filters
 from arclog.expr.filters.predicates import LENIENT
 from arclog.expr.frame import located
 from arclog.expr.stored import counted
-from arclog.expr.values import JSON_TYPES, SCALARS, Undefined, did_you_mean, step_text
+from arclog.expr.values import JSON_TYPES, SCALARS, Undefined, did_you_mean, is_text, step_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -263,6 +263,8 @@ class Compiler:
 
     def constant(self, node: nodes.Const) -> Expression:
         """Compile a literal."""
+        if type(node.value) is str and not is_text(node.value):
+            return _half_a_character  # not an error here: stored plans stay readable
         return _constant(node.value)
 
     def sequence(self, node: nodes.List | nodes.Tuple) -> Expression:
@@ -321,8 +323,8 @@ class Compiler:
         if type(target).__name__ == "Name" and not self.names.find(target.name)[0]:
             function = methods.FUNCTIONS.get(target.name)
             if function is None:
-                known = list(methods.FUNCTIONS)
-                raise Failure(f"there is no function {target.name!r}{did_you_mean(target.name, known)}")
+                names = list(methods.FUNCTIONS)
+                raise Failure(f"there is no function {target.name!r}{did_you_mean(target.name, names)}")
             args, options = self._arguments(node, function, f"{target.name}()")
             return _applied(function, _constant(None), args, options)
         raise Failure("only a method of a value, or range, dict and namespace, can be called")
@@ -336,9 +338,9 @@ class Compiler:
 
         def invoke(frame: Frame) -> Any:
             method, owner = methods.find_method(value(frame), name)
-            given = [_given(arg(frame)) for arg in args]
-            by_name = {key: _given(option(frame)) for key, option in options.items()}
-            return called(method, f"{name}()", frame, owner, *given, **by_name)
+            values = [_admitted(arg(frame)) for arg in args]
+            by_name = {key: _admitted(option(frame)) for key, option in options.items()}
+            return called(method, f"{name}()", frame, owner, *values, **by_name)
 
         return invoke
 
@@ -367,6 +369,10 @@ _LEFT = dict.fromkeys((*operators.BINARY, "And", "Or"), "left") | {"Compare": "e
 
 def _constant(value: Any) -> Expression:
     return lambda _: value
+
+
+def _half_a_character(_: Frame) -> NoReturn:
+    raise Failure("a literal has half a character (a lone surrogate); write the whole character")
 
 
 def _constant_keys(steps: list[Any]) -> list[str | int]:
@@ -406,7 +412,7 @@ def _key(value: Any) -> Any:
     return value
 
 
-def _given(value: Any) -> Any:
+def _admitted(value: Any) -> Any:
     return value if type(value) in JSON_TYPES else admit(value)
 
 
@@ -414,12 +420,12 @@ def _applied(
     function: Callable[..., Any], value: Expression, args: list[Expression], options: dict[str, Expression]
 ) -> Expression:
     if not args and not options:
-        return lambda frame: function(frame, _given(value(frame)))
+        return lambda frame: function(frame, _admitted(value(frame)))
 
     def apply(frame: Frame) -> Any:
-        owner = _given(value(frame))
-        given = [_given(arg(frame)) for arg in args]
-        return function(frame, owner, *given, **{name: _given(option(frame)) for name, option in options.items()})
+        owner = _admitted(value(frame))
+        values = [_admitted(arg(frame)) for arg in args]
+        return function(frame, owner, *values, **{name: _admitted(option(frame)) for name, option in options.items()})
 
     return apply
 

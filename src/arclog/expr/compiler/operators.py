@@ -57,7 +57,7 @@ def add(budget: Budget, left: Any, right: Any) -> Any:
         budget.room(LIST + SLOT * (len(left) + len(right)))
         return left + right
     if _foreign(left) or _foreign(right):
-        return add(budget, _known(left), _known(right))
+        return add(budget, _admitted(left), _admitted(right))
     _refuse("add", left, right, "; join text with ~" if str in (left_type, right_type) else "")
 
 
@@ -75,7 +75,7 @@ def multiply(budget: Budget, left: Any, right: Any) -> Any:
         budget.room(LIST + width * len(left) * max(right, 0))
         return left * right
     if _foreign(left) or _foreign(right):
-        return multiply(budget, _known(left), _known(right))
+        return multiply(budget, _admitted(left), _admitted(right))
     _refuse("multiply", left, right)
 
 
@@ -90,14 +90,14 @@ def power(budget: Budget, left: Any, right: Any) -> Any:
             raise Failure("a negative number has no such power")
         return _number(budget, value)
     if _foreign(left) or _foreign(right):
-        return power(budget, _known(left), _known(right))
+        return power(budget, _admitted(left), _admitted(right))
     _refuse("raise to a power", left, right)
 
 
 def _numeric(verb: str, compute: Callable[[Any, Any], Any]) -> Binary:
     def binary(budget: Budget, left: Any, right: Any) -> Any:
         if type(left) not in NUMBERS or type(right) not in NUMBERS:
-            left, right = _known(left), _known(right)
+            left, right = _admitted(left), _admitted(right)
             if type(left) not in NUMBERS or type(right) not in NUMBERS:
                 remedy = "; strings are not formatted with %, join them with ~" if type(left) is str else ""
                 _refuse(verb, left, right, remedy if compute is operator.mod else "")
@@ -119,7 +119,7 @@ BINARY: dict[str, Binary] = {
 
 def signed(value: Any, compute: Callable[[Any], Any]) -> Any:
     """`-value` or `+value`."""
-    value = _known(value)
+    value = _admitted(value)
     if type(value) not in NUMBERS:
         raise Failure(f"a {kind_of(value)} has no sign")
     return compute(value)
@@ -129,7 +129,7 @@ def _foreign(value: Any) -> bool:
     return type(value) is Undefined or type(value) is tuple or is_lookup(value)
 
 
-def _known(value: Any) -> Any:
+def _admitted(value: Any) -> Any:
     return value if type(value) in SCALARS else admit(value)
 
 
@@ -145,7 +145,7 @@ def _weigh(budget: Budget, left: Any, right: Any) -> None:
 def equal(budget: Budget, left: Any, right: Any) -> bool:
     """`left == right`."""
     if type(left) is tuple or type(right) is tuple:
-        left, right = _known(left), _known(right)
+        left, right = _admitted(left), _admitted(right)
     _weigh(budget, left, right)
     return bool(left == right)
 
@@ -157,7 +157,7 @@ def unequal(budget: Budget, left: Any, right: Any) -> bool:
 
 def _ordered(compute: Callable[[Any, Any], Any]) -> Binary:
     def compare(budget: Budget, left: Any, right: Any) -> bool:
-        left, right = _known(left), _known(right)
+        left, right = _admitted(left), _admitted(right)
         _weigh(budget, left, right)
         try:
             return bool(compute(left, right))

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from arclog.expr.budget import Failure
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -72,7 +72,7 @@ class TextCompiler(Compiler):
             if type(shown) is not str:
                 shown = text(frame, shown)
             if frame.bytes != before:
-                frame.over(before, shown)
+                frame.end_expression(before, shown)
             frame.emit(shown)
 
         return located(write, node.lineno)
@@ -146,7 +146,7 @@ class TextCompiler(Compiler):
         def run(frame: Frame) -> None:
             before = frame.bytes
             made = value(frame)
-            assign(frame, made, frame.over(before, made) if frame.bytes != before else 0)
+            assign(frame, made, frame.end_expression(before, made) if frame.bytes != before else 0)
 
         return run
 

@@ -93,12 +93,12 @@ def date_add(
     months: Any = 0,
 ) -> str:
     when = moment(value)
-    given = {"weeks": weeks, "days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
-    for name, count in {**given, "months": months}.items():
+    parts = {"weeks": weeks, "days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
+    for name, count in {**parts, "months": months}.items():
         if type(count) not in NUMBERS or isinstance(count, bool):
             raise Failure(f"date_add: {name} must be a number, not a {kind_of(count)}")
     try:
-        moved = _months_on(when, months) + timedelta(**given)
+        moved = _months_on(when, months) + timedelta(**parts)
     except (ValueError, OverflowError):
         raise Failure("date_add: the result is before year 1 or after year 9999") from None
     is_day = isinstance(value, str) and len(value.strip()) == 10 and moved.time() == datetime.min.time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from binascii import a2b_base64, b2a_base64
 from typing import Any, NoReturn
 from urllib.parse import quote, quote_plus, unquote_plus
@@ -28,6 +29,12 @@ def tojson(budget: Budget, value: Any, indent: Any = None) -> str:
     return json.dumps(plain(value), sort_keys=True, indent=indent if indent is None else step)
 
 
+#: An escape of JSON; a group of its own if it is a surrogate that is not part of a pair.
+_ESCAPES = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+
+
 def fromjson(budget: Budget, value: Any) -> Any:
     """Parse JSON text; the reverse of `tojson`."""
     if not isinstance(value, str):
@@ -38,6 +45,8 @@ def fromjson(budget: Budget, value: Any) -> Any:
         text_size(value) + LIST * lists + MAP * maps + (ENTRY if maps else ITEM) * entries + TEXT * _texts(value)
     )
     budget.charge(10 + (len(value) >> 3) + entries)
+    if "\\u" in value and any(escape[1] for escape in _ESCAPES.finditer(value)):
+        raise Failure("the JSON text has half a character (a lone surrogate)")
     try:
         return json.loads(value, parse_constant=_no_constant)
     except RecursionError:

@@ -59,7 +59,7 @@ def rjust(budget: Budget, value: Any, width: Any, fill: Any = " ") -> str:
 def _padded(budget: Budget, value: Any, size: Any, fill: Any, *, left: bool) -> str:
     source, char = text(budget, value), text(budget, fill)
     if len(char) != 1:
-        raise Failure("the filling is one character")
+        raise Failure("the fill must be one character")
     length = max(whole(size, "width"), len(source))
     budget.room(TEXT + length * max(char_bytes(source), char_bytes(char)))
     return source.ljust(length, char) if left else source.rjust(length, char)
@@ -178,11 +178,11 @@ def _maps(budget: Budget, value: dict[str, Any]) -> tuple[int, int]:
     count = entries = 0
     pending = [value]
     while pending:
-        here = pending.pop()
-        budget.charge(1 + len(here))
+        current = pending.pop()
+        budget.charge(1 + len(current))
         count += 1
-        entries += len(here)
-        pending += [part for part in here.values() if isinstance(part, dict)]
+        entries += len(current)
+        pending += [part for part in current.values() if isinstance(part, dict)]
     return count, entries
 
 

@@ -127,7 +127,7 @@ def _finding(name: str) -> Method:
 def _find_index(budget: Budget, value: str, sub: Any, start: Any = None, end: Any = None) -> int:
     position: int = _finding("find")(budget, value, sub, start, end)
     if position < 0:
-        raise Failure("the string does not hold the part that index() looks for; find() gives -1")
+        raise Failure("the string does not contain the part that index() searches for; find() returns -1")
     return position
 
 
@@ -211,7 +211,7 @@ def _count(budget: Budget, value: list[Any], item: Any) -> int:
 
 def _index(budget: Budget, value: list[Any], item: Any) -> int:
     if not contains(budget, value, item):
-        raise Failure("the list does not hold the item that index() looks for")
+        raise Failure("the list does not contain the item that index() searches for")
     return value.index(item)
 
 

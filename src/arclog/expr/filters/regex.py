@@ -46,13 +46,13 @@ def _all(budget: Budget, regex: Regex, source: str, most: int) -> list[Match]:
     charge = _charge(budget)
     place = 0
     while place <= len(source) and (not most or len(matches) < most):
-        here = regex.search(source, place, charge)
-        if here is None:
+        match = regex.search(source, place, charge)
+        if match is None:
             break
         budget.charge(1)
-        budget.room(_MATCH + (TEXT + SLOT) * regex.groups + 2 * (here.end - here.start) * char_bytes(source))
-        matches.append(here)
-        place = here.end if here.end > here.start else here.end + 1
+        budget.room(_MATCH + (TEXT + SLOT) * regex.groups + 2 * (match.end - match.start) * char_bytes(source))
+        matches.append(match)
+        place = match.end if match.end > match.start else match.end + 1
     return matches
 
 

@@ -127,8 +127,8 @@ def indent(budget: Budget, value: Any, width: Any = 4, first: Any = False, blank
     # The lines with their indents, the list of them, and the whole.
     joint = joint_width(source, width)
     budget.room(LIST + (SLOT + TEXT) * count + 3 * joint * (len(source) + len(width) * (count + 1)))
-    head, rest = lines[0], lines[1:]
-    indented = "\n".join([head, *(width + line if line or blank else line for line in rest)])
+    head, tail = lines[0], lines[1:]
+    indented = "\n".join([head, *(width + line if line or blank else line for line in tail)])
     return width + indented if first else indented
 
 
@@ -234,7 +234,7 @@ def xmlattr(budget: Budget, value: Any, autospace: Any = True) -> str:
         if part is None:
             continue
         if _BAD_ATTRIBUTE_KEY.search(text(budget, key)):
-            raise Failure("xmlattr: a key holds a space, '/', '>' or '='")
+            raise Failure("xmlattr: a key contains a space, '/', '>' or '='")
         name, content = escape(budget, key), escape(budget, part)
         budget.room(TEXT + SLOT + (len(name) + len(content)) * joint_width(name, content))
         pairs.append(f'{name}="{content}"')

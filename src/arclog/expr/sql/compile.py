@@ -150,13 +150,13 @@ def quoted_name(value: Any, dialect: Dialect) -> str:
 
 def _one_name(value: Any, dialect: Dialect) -> str:
     if not isinstance(value, str) or not value:
-        raise Failure("identifier: a name is a text that is not empty, or a list of such")
+        raise Failure("identifier: a name is a non-empty text, or a list of them")
     if "\0" in value:
-        raise Failure("identifier: a name cannot hold the character NUL")
+        raise Failure("identifier: a name cannot contain the character NUL")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise Failure("identifier: the name holds half a character (a lone surrogate)") from None
+        raise Failure("identifier: the name contains a lone surrogate") from None
     if dialect.max_name_bytes and size > dialect.max_name_bytes:
         raise Failure(f"identifier: a name has at most {dialect.max_name_bytes} bytes, this one has {size}")
     return '"' + value.replace('"', '""') + '"'

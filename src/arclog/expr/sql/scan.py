@@ -360,7 +360,7 @@ class _Scan:
             raise Misplaced(f"leave out the {prefix} and the quotes: a {{{{ }}}} is bound as a value", first)
         if self.word in _TYPES and self.dialect.name != "sqlite":
             raise Misplaced(
-                f"{self.word} before quotes makes a constant, which no value can be; "
+                f"{self.word} before quotes makes a constant, which cannot be a value; "
                 f"write CAST({self.source[first:last]} AS {self.word.lower()})",
                 first,
             )

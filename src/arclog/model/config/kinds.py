@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.model.config.settings import Settings
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.model.data.shapes import LONGEST_S, Field
 from arclog.model.errors import SettingsError
 from arclog.model.outcome import ERROR_KINDS
@@ -238,7 +238,7 @@ class KindRules(Struct, frozen=True):
         return ""
 
 
-def kind_rules(settings: Settings, known: Collection[str] | None = None) -> KindRules:
+def kind_rules(settings: Settings, installed: Collection[str] | None = None) -> KindRules:
     """Parse the rules of the setting. Raises SettingsError for an invalid rule or a kind that is not `known`."""
     rules: dict[str, KindRule] = {}
     for part in settings.text(_SETTING).split(";"):
@@ -250,8 +250,8 @@ def kind_rules(settings: Settings, known: Collection[str] | None = None) -> Kind
             raise SettingsError(
                 f"{_SETTING}: {part.strip()!r} is not a rule; write e.g. `shell: none; python: acme, role:engineer`"
             )
-        if known is not None and kind not in known:
-            raise SettingsError(f"{_SETTING}: there is no kind {kind!r}; installed are {', '.join(sorted(known))}")
+        if installed is not None and kind not in installed:
+            raise SettingsError(f"{_SETTING}: there is no kind {kind!r}; installed are {', '.join(sorted(installed))}")
         roles = frozenset(word.removeprefix(_ROLE) for word in words if word.startswith(_ROLE))
         tenants = frozenset(word for word in words if not word.startswith(_ROLE))
         if _NONE in tenants and len(words) > 1:

@@ -214,7 +214,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("bus.nkey_file", "", "path", "File with the NKEY seed for NATS."),
     Setting("bus.connect_timeout_s", 5.0, "seconds", "How long a bus may take to accept a connection or to answer a request.", 0.1),
     Setting("bus.max_retry_s", 5.0, "seconds", "Longest delay between two attempts to reconnect to a bus.", 0.01),
-    Setting("bus.gather_ms", 20.0, "ms", "Notifications through PostgreSQL are collected for this long and sent together, since each costs PostgreSQL a transaction.", 0.0),
+    Setting("bus.gather_ms", 20.0, "ms", "Notifications through PostgreSQL are collected for this long, or up to 100 ms while PostgreSQL is slow, and sent together, since each costs PostgreSQL a transaction.", 0.0),
     Setting("bus.max_pending", 10_000, "runs", "Maximum number of runs with pending notifications to other servers; further notifications are dropped and counted, and the other servers find the runs by polling.", 1),
     Setting("bus.offer_max_age_s", 5.0, "seconds", "How long NATS keeps the notification of an available command for the next waiting worker.", 1.0),
     Setting("bus.offer_max_messages", 10_000, "messages", "Maximum number of notifications of available commands that NATS keeps; the oldest are removed first.", 1),
@@ -379,11 +379,9 @@ def row_of(name: str) -> Setting:
     """Return the row of a setting."""
     row = _BY_NAME.get(name)
     if row is None:
-        from difflib import get_close_matches  # only an error message needs it
+        from arclog.model.data.suggestions import did_you_mean  # only an error message needs it
 
-        near = get_close_matches(name, _BY_NAME, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise SettingsError(f"unknown setting {name!r}{hint}")
+        raise SettingsError(f"unknown setting {name!r}{did_you_mean(name, _BY_NAME)}")
     return row
 
 

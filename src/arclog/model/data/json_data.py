@@ -10,16 +10,22 @@ from typing import Any
 
 #: Maximum number of levels of a workload, of a signal's data, or of a task's result.
 DEEPEST_INPUT = 200
+_NESTED = (dict, list)
 
 
 def nested_deeper(value: Any, levels: int) -> bool:
     """Return whether JSON data has more than this many levels of lists and maps, without recursion."""
-    level = [value]
-    while level := [nested for nested in level if isinstance(nested, dict | list)]:
+    level = [value] if isinstance(value, _NESTED) else []
+    while level:
         if levels == 0:
             return True
         levels -= 1
-        level = [part for nested in level for part in (nested.values() if isinstance(nested, dict) else nested)]
+        level = [
+            part
+            for nested in level
+            for part in (nested.values() if isinstance(nested, dict) else nested)
+            if isinstance(part, _NESTED)
+        ]
     return False
 
 

@@ -1,7 +1,8 @@
-"""A property that is computed once."""
+"""Values that are computed on first use: properties and regular expressions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -29,3 +30,36 @@ class lazy(Generic[T]):  # noqa: N801 - it is used as a decorator
             return self
         value = of.__dict__[self._name] = self._compute(of)
         return value
+
+
+# ── patterns ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Regular expressions that are compiled on first use.
+#
+# Compiling one takes as long as importing a module, and a short program uses few of those in its modules.
+
+
+_compile: Any = re.compile
+
+
+class PatternOnDemand:
+    """Behaves like the compiled expression."""
+
+    def __init__(self, source: str, flags: int = 0) -> None:
+        self._source = source, flags
+
+    def compiled(self) -> re.Pattern[str]:
+        return _compile(*self._source)  # type: ignore[no-any-return]  # re keeps what it compiled
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.compiled(), name)
+        setattr(self, name, value)  # found without this method from now on
+        return value
+
+
+def pattern(source: str, flags: int = 0) -> re.Pattern[str]:
+    """Like re.compile, but compiled on first use.
+
+    Call the methods of the result; `re.match(result, …)` does not accept it.
+    """
+    compiled: Any = PatternOnDemand(source, flags)
+    return compiled  # type: ignore[no-any-return]  # it has all that a pattern has

@@ -91,7 +91,7 @@ def _check(item: Any, number: int) -> None:
             raise _refused(number, path, problem)
         _ENCODER.encode(item)
     except UnicodeEncodeError:
-        raise _refused(number, "", "holds half of a surrogate pair, which UTF-8 cannot carry") from None
+        raise _refused(number, "", "contains a lone surrogate, which UTF-8 cannot encode") from None
     except RecursionError:
         raise _refused(number, "", "is nested too deep") from None
     except (OverflowError, TypeError, ValueError) as problem:

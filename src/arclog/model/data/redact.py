@@ -165,10 +165,10 @@ class Stream:
 
     def end(self) -> bytes:
         """Return the remaining bytes."""
-        rest = b""
+        held = b""
         for strainer in self._strainers:
-            rest = strainer.feed(rest) + strainer.end()
-        return rest
+            held = strainer.feed(held) + strainer.end()
+        return held
 
 
 class _Strainer:
@@ -384,12 +384,12 @@ def _base64(data: bytes, masked: str) -> list[_Spelling]:
         ends: list[str] = []
         if before:
             # This character also has bits of the byte before; the secret has its last 4 or 2 bits.
-            known = 16 if before == 1 else 4
-            first = _one_of(c for i, c in enumerate(_B64) if i % known == _B64.index(text[before]) % known)
+            step = 16 if before == 1 else 4
+            first = _one_of(c for i, c in enumerate(_B64) if i % step == _B64.index(text[before]) % step)
             chars.insert(0, first)
         if tail:
-            known = 4 if tail == 2 else 16
-            chars.append(_one_of(c for i, c in enumerate(_B64) if i // known == _B64.index(text[-1]) // known))
+            step = 4 if tail == 2 else 16
+            chars.append(_one_of(c for i, c in enumerate(_B64) if i // step == _B64.index(text[-1]) // step))
             ends = [r"(?:=|%(?:25){0,2}3[Dd]|\\u003[Dd]){0,2}"]
         longest = 7 * (len(text) + 2)
         spellings.append(_Spelling([*chars, *ends], _anchor(core), longest, masked))

@@ -160,23 +160,23 @@ class Regex:
         """Add every path from a position of the program that consumes no character, preferred paths first."""
         pending = [(place, saved)]
         while pending:
-            here, slots = pending.pop()
-            if here in seen:
+            current, slots = pending.pop()
+            if current in seen:
                 continue
-            seen.add(here)
-            op, first, second = self._code[here]
+            seen.add(current)
+            op, first, second = self._code[current]
             if op == "go":
                 pending.append((first, slots))  # type: ignore[arg-type]  # a place
             elif op == "split":
                 pending += [(second, slots), (first, slots)]  # type: ignore[list-item]  # places
             elif op == "save":
                 number: int = first  # type: ignore[assignment]  # a slot
-                pending.append((here + 1, (*slots[:number], position, *slots[number + 1 :])))
+                pending.append((current + 1, (*slots[:number], position, *slots[number + 1 :])))
             elif op == "at":
                 if _holds(str(first), text, position):
-                    pending.append((here + 1, slots))
+                    pending.append((current + 1, slots))
             else:
-                threads.append((here, slots))
+                threads.append((current, slots))
 
     def _match_of(self, text: str, slots: tuple[int, ...]) -> Match:
         groups = tuple(
@@ -424,7 +424,7 @@ class _Parser:
     def _single(self, char: str) -> Chars:
         if self.ignore_case:
             lower = char.lower()
-            return lambda given: given.lower() == lower
+            return lambda char: char.lower() == lower
         return char.__eq__
 
     def _span(self, low: str, high: str) -> Chars:

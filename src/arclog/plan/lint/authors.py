@@ -175,12 +175,12 @@ def lint_files(
     for path in text.paths if outputs.names else ():
         if len(path) < 2 or path[1] != "files":
             continue
-        known = _files(path[0], text, own, steps, outputs.names)
-        if known is None:
+        names = _files(path[0], text, own, steps, outputs.names)
+        if names is None:
             continue
         words = ".".join(map(str, path[:3]))
-        if len(path) > 2 and path[2] not in known:
-            hint = findings.did_you_mean(str(path[2]), sorted(known))
+        if len(path) > 2 and path[2] not in names:
+            hint = findings.did_you_mean(str(path[2]), sorted(names))
             findings.add(
                 "unknown-file", f"{words}: {path[0]!r} stores no file of that name", place(text, words), hint, "warning"
             )
@@ -256,12 +256,12 @@ class _Lint:
             if is_whole:
                 self.step_args(source, texts)
             self.items(source)
-            known = self.iter_keys(step)
+            iter_keys = self.iter_keys(step)
             for text in texts:
                 self.foreign_tasks(text, step.name)
                 lint_files(text, step, self.plan.steps, outputs, self.findings, self.place)
                 if is_whole:
-                    self.iter_uses(text, step, known)
+                    self.iter_uses(text, step, iter_keys)
                 self.workload_uses(text)
             for task, written in zip(step.tasks, source.tasks, strict=True):
                 lint_task(written, self.findings)
@@ -362,19 +362,19 @@ class _Lint:
         for path in text.paths:
             if path[:1] != ("iter",) or len(path) < 2:
                 continue
-            depth, rest = 0, path[1:]
-            while rest[0] == "parent" and len(rest) > 1 and depth < len(levels) - 1:
-                depth, rest = depth + 1, rest[1:]
-            key = rest[0]
+            depth, keys = 0, path[1:]
+            while keys[0] == "parent" and len(keys) > 1 and depth < len(levels) - 1:
+                depth, keys = depth + 1, keys[1:]
+            key = keys[0]
             if key in levels[depth] or _is_guarded(".".join(("iter", *path[1:])), text.source):
                 continue
-            known = sorted(levels[depth])
+            names = sorted(levels[depth])
             if step.loop is None:
                 message = f"iter.{key}: step {step.name!r} has no loop, and no rule of it sets iter.{key}"
                 hint = f"add loop: {{in: …, iterator: {key}}}, or set it with set_iter"
             else:
                 message = f"{'.'.join(path[: depth + 2])}: iter has no key {key!r} here"
-                hint = self.findings.did_you_mean(key, known)
+                hint = self.findings.did_you_mean(key, names)
             self.findings.add("unknown-iter", message, self.place(text, ".".join(path[: depth + 2])), hint, "warning")
 
     def workload_uses(self, text: Text) -> None:

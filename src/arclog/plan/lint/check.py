@@ -252,11 +252,11 @@ class _Check:
                 self.findings.value("workload-template", message, path, hint, "warning")
 
     def names(self, text: Text) -> None:
-        known = SCOPES[text.where]
+        scope = SCOPES[text.where]
         if text.step >= 0 and self.plan.steps[text.step].name == self.plan.final_step:
-            known = known | FINAL_NAMES
+            scope = scope | FINAL_NAMES
         for name in sorted(text.free):
-            if name in known or name in self.step_names or name in self.plan.workload or name in self.plan.inputs:
+            if name in scope or name in self.step_names or name in self.plan.workload or name in self.plan.inputs:
                 continue
             step = self.plan.steps[text.step] if text.step >= 0 else None
             labels = self.labels[text.step] if step is not None and text.where in _IN_TASKS else frozenset[str]()
@@ -295,7 +295,7 @@ class _Check:
             return f"a task's label is known inside its step only; the step's view is {step.name}"
         if name in _EVERY_NAME:
             places = [_WHERE[where] for where, names in SCOPES.items() if name in names]
-            extra = "; look at _prev or a task's label" if name == "outcome" and text.where in _IN_TASKS else ""
+            extra = "; use _prev or a task's label" if name == "outcome" and text.where in _IN_TASKS else ""
             return f"{name} is known in {', '.join(dict.fromkeys(places))}{extra}"
         if "args" in SCOPES[text.where] and step is not None and name in self.args_of(step):
             return f"an arg of the step is args.{name}"

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from arclog.expr.budget import Failure
 from arclog.expr.compiler.parse import has_markers, parse_expression, parse_template
-from arclog.model.data.patterns import pattern
+from arclog.model.data.lazy import pattern
 from arclog.plan.net import ArcPlan, StepPlan
 
 #: Known values of name paths.
@@ -53,16 +53,16 @@ def truth(when: str | bool | None, facts: Facts = _NOTHING) -> bool | None:
 
 def on_success(step: StepPlan, arc: ArcPlan) -> bool | None:
     """Return whether an arc matches when its step succeeds; None if that is undecidable."""
-    known: Facts = {("event", "name"): boundary_names(step)[0], ("event", "step"): step.name}
-    return truth(arc.when, known)
+    facts: Facts = {("event", "name"): boundary_names(step)[0], ("event", "step"): step.name}
+    return truth(arc.when, facts)
 
 
 def on_failure(step: StepPlan, arc: ArcPlan) -> bool | None:
     """Return whether an arc matches when its step fails; None if that is undecidable."""
     if not arc.sees_failure:
         return False
-    known: Facts = {("event", "name"): "step.failed", ("event", "status"): "error", ("event", "step"): step.name}
-    return truth(arc.when, known)
+    facts: Facts = {("event", "name"): "step.failed", ("event", "status"): "error", ("event", "step"): step.name}
+    return truth(arc.when, facts)
 
 
 def boundary_names(step: StepPlan) -> tuple[str, str]:

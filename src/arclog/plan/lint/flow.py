@@ -152,14 +152,14 @@ class _Flow:
     def pairs(self) -> Iterator[tuple[Join, Join]]:
         """Iterate over joins that can each get a token from the other; both are then in one cycle."""
         joins, graph = self.reach.joins, self.reach.graph
-        heard = {step: _heard(join) for step, join in joins.items()}
+        sources = {step: _sources_of(join) for step, join in joins.items()}
         every = sum(join.bit for join in joins.values())
         looks = MOST_LOOKS
         for join in joins.values():
-            near = every & self.below.get(join.step, 0) & heard[join.step] & ~((join.bit << 1) - 1)
+            near = every & self.below.get(join.step, 0) & sources[join.step] & ~((join.bit << 1) - 1)
             for name in graph.names_of(near):
                 looks -= 1
-                if heard[name] & join.bit:
+                if sources[name] & join.bit:
                     yield join, joins[name]
             if looks < 0:
                 return
@@ -270,7 +270,7 @@ class _Flow:
             yield _Branch(reached, both, graph.led_to_by(step, barrier & ~graph.bit_of[step]))
 
 
-def _heard(join: Join) -> int:
+def _sources_of(join: Join) -> int:
     """Return the steps that can bring a token to a join."""
     mask = 0
     for place in join.incoming:

@@ -80,11 +80,11 @@ class Markings:
         self.most_tokens = max(_MOST_TOKENS, sum(len(step.arcs) for step in self._steps))
         self._admission = [admission(step) for step in self._steps]
         #: steps whose failures and denials an `all_ok` join needs
-        self._asked = 0
+        self._waited_for = 0
         for step in self._steps:
             if step.join == "all_ok":
                 for incoming in reach.joins[step.name].incoming:
-                    self._asked |= incoming.reach
+                    self._waited_for |= incoming.reach
 
     def combine(self, most_open: int) -> None:
         """Try every combination of open arcs for steps with at most `most_open` of them, and a few for the others."""
@@ -195,8 +195,8 @@ class Markings:
         return self._admission[number]
 
     @property
-    def asked(self) -> int:
-        return self._asked
+    def waited_for(self) -> int:
+        return self._waited_for
 
 
 class _Made(Struct):
@@ -253,7 +253,7 @@ class _Work:
         """Move the tokens of an ended step run. Returns False if that ends the run."""
         plan = self.net.step(step)
         if option.failed:
-            self.broken |= self.net.asked & (1 << step)
+            self.broken |= self.net.waited_for & (1 << step)
         if not option.arcs:
             if option.failed and plan.failure_mode == "fail_fast":
                 return False
@@ -303,7 +303,7 @@ class _Work:
         may_allow, may_deny = self.net.admission(step)
         if may_deny:
             other = self.copy() if may_allow else self
-            other.broken |= self.net.asked & (1 << step)
+            other.broken |= self.net.waited_for & (1 << step)
             other.settle()
             yield from other.settled()
         if may_allow:
@@ -377,7 +377,7 @@ class _Work:
         if plan.join != "all_ok" or not self._is_broken(join, held):
             return False
         self._take(number, held, ())
-        self.broken |= self.net.asked & (1 << number)
+        self.broken |= self.net.waited_for & (1 << number)
         self.settle()
         return True
 
@@ -416,9 +416,9 @@ class _Work:
                 yield _Made(None, work.ran, work.starved)
 
     def _take(self, number: int, held: dict[int, tuple[bool, ...]], later: Sequence[int]) -> None:
-        left = {place: queue[1:] for place, queue in held.items() if len(queue) > 1}
-        if left:
-            self.waiting[number] = left
+        remaining = {place: queue[1:] for place, queue in held.items() if len(queue) > 1}
+        if remaining:
+            self.waiting[number] = remaining
         else:
             del self.waiting[number]
         if later:

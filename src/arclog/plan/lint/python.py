@@ -52,12 +52,12 @@ def lint_python(task: Task, findings: Findings, seen: set[str]) -> None:
     if tree is None:
         return
     args = task.config.get("args")
-    given = set(args) if isinstance(args, dict) else set()
+    arg_names = set(args) if isinstance(args, dict) else set()
     is_open = args is not None and not isinstance(args, dict)  # a template: its keys are known only at run time
     libs = task.config.get("libs")
     main, home = _main(tree, source, modules)
     if main is not None and not is_open:
-        _arguments(main, given, home)
+        _arguments(main, arg_names, home)
     if main is None and not _assigns_result(tree):
         message = "the code neither defines main() nor sets result: the task gives null"
         hint, severity = "def main(): return … or result = …", "info"
@@ -67,8 +67,8 @@ def lint_python(task: Task, findings: Findings, seen: set[str]) -> None:
             hint = "the function that the task calls is main: def main(…): return …"
         source.add("python-no-result", message, 1, 0, hint, severity)
     if not is_open:
-        known = _BUILTINS | _GIVEN | given | set(libs if isinstance(libs, dict) else ())
-        _names(tree, known, source)
+        defined = _BUILTINS | _GIVEN | arg_names | set(libs if isinstance(libs, dict) else ())
+        _names(tree, defined, source)
 
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
@@ -118,7 +118,7 @@ def _broken(problem: Exception, source: _Source) -> None:
     source.add("python-syntax", f"python: {message}", line, column - 1, hint)
 
 
-def _arguments(main: Any, given: set[str], source: _Source) -> None:
+def _arguments(main: Any, arg_names: set[str], source: _Source) -> None:
     """Report arguments of main() that have no default and are not in args."""
     arguments = main.args
     positional = [*arguments.posonlyargs, *arguments.args]
@@ -130,15 +130,15 @@ def _arguments(main: Any, given: set[str], source: _Source) -> None:
     if names == ["input_data"]:
         return
     for arg in required:
-        if arg.arg not in given and arg.arg != "context":
-            near = source.findings.nearest(arg.arg, given - set(names))
+        if arg.arg not in arg_names and arg.arg != "context":
+            near = source.findings.nearest(arg.arg, arg_names - set(names))
             hint = f"did you mean {near}?" if near else f'args: {{{arg.arg}: "{{{{ … }}}}"}}'
             message = f"{main.name}() needs {arg.arg!r}, which args does not give"
             source.add("python-args", message, arg.lineno, arg.col_offset, hint, "warning")
     if arguments.kwarg is None:
         taken = {arg.arg for arg in [*positional, *arguments.kwonlyargs]}
         used = taken | {node.id for node in ast.walk(main) if isinstance(node, ast.Name)}
-        for name in sorted(given - used):
+        for name in sorted(arg_names - used):
             if name not in source.text:
                 message = f"{main.name}() does not take {name!r}"
                 hint = f"add it to def {main.name}(…), or remove it from args"
@@ -153,9 +153,9 @@ def _assigns_result(tree: ast.Module) -> bool:
     )
 
 
-def _names(tree: ast.Module, known: frozenset[str] | set[str], source: _Source) -> None:
+def _names(tree: ast.Module, defined: frozenset[str] | set[str], source: _Source) -> None:
     """Report names that no scope of the code defines. Where a name is bound does not matter, to avoid false alarms."""
-    bound: set[str] = set(known)
+    bound: set[str] = set(defined)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             bound.add(node.id)

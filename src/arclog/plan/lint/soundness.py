@@ -105,24 +105,24 @@ class Soundness:
 
     def _proof(self, markings: Markings) -> Proof:
         """Return the conclusions with the current options of the markings."""
-        left = self.most_markings
-        explored = markings.explore(left, self._is_all)
-        left -= explored.markings
+        remaining = self.most_markings
+        explored = markings.explore(remaining, self._is_all)
+        remaining -= explored.markings
         starved, ran = explored.starved, explored.ran
         if self._is_all(explored):
             return Proof(starved, ran)
-        if not explored.is_whole or left <= 0:
+        if not explored.is_whole or remaining <= 0:
             return Proof(starved, None, self._bound(markings, explored))
         if not explored.is_ended:
             return Proof(starved, ran)
         # An end of the run comes before other steps run. If that hides anything, try every order.
-        beyond = markings.explore(left, self._is_all, goes_on=True)
-        left -= beyond.markings
+        beyond = markings.explore(remaining, self._is_all, goes_on=True)
+        remaining -= beyond.markings
         if not beyond.is_whole:
             return Proof(starved, None, self._bound(markings, beyond))
         if beyond.starved.keys() == starved.keys() and beyond.ran == ran:
             return Proof(starved, ran)
-        every = markings.explore(left, self._is_all, any_order=True)
+        every = markings.explore(remaining, self._is_all, any_order=True)
         starved = {**every.starved, **starved}
         if every.is_whole or self._is_all(every):
             return Proof(starved, every.ran | ran)

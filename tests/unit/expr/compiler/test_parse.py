@@ -62,8 +62,8 @@ def test_a_lone_expression_is_the_one_of_the_whole_text(inside: str, edge: str) 
         whole = _lone_expression(parse_template(source))
     except Exception:
         whole = None
-    found = parse_lone(source)
-    assert found is None or found == whole
+    result = parse_lone(source)
+    assert result is None or result == whole
 
 
 def test_what_only_looks_like_one_expression_is_not() -> None:

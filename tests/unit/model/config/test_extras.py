@@ -27,21 +27,21 @@ WITHIN = {
 
 
 def name_of(requirement: str) -> str:
-    found = re.match(r"[\w.-]+", requirement)
-    assert found
-    return re.sub(r"[-_.]+", "-", found[0]).lower()
+    result = re.match(r"[\w.-]+", requirement)
+    assert result
+    return re.sub(r"[-_.]+", "-", result[0]).lower()
 
 
 def imported() -> set[str]:
     """Every package outside that arclog's modules import."""
-    found = set()
+    result = set()
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                found |= {alias.name.partition(".")[0] for alias in node.names}
+                result |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-                found.add(node.module.partition(".")[0])
-    return found - set(sys.stdlib_module_names) - {"arclog"}
+                result.add(node.module.partition(".")[0])
+    return result - set(sys.stdlib_module_names) - {"arclog"}
 
 
 def test_every_module_of_the_table_comes_from_its_extra():

@@ -41,8 +41,8 @@ def test_later_sources_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "arclog.toml").write_text("[worker]\nslots = 2\n[leases]\nseconds = 7\n[tasks]\ntimeout_s = 5\n")
     monkeypatch.setenv("ARCLOG_LEASES_SECONDS", "8")
     monkeypatch.setenv("ARCLOG_TASKS_TIMEOUT_S", "6")
-    found = load_settings({"tasks.timeout_s": 9})
-    assert (found["worker.slots"], found["leases.seconds"], found["tasks.timeout_s"]) == (2, 8.0, 9.0)
+    result = load_settings({"tasks.timeout_s": 9})
+    assert (result["worker.slots"], result["leases.seconds"], result["tasks.timeout_s"]) == (2, 8.0, 9.0)
 
 
 def test_a_misspelt_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

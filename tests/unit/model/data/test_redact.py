@@ -31,11 +31,11 @@ def redactor(*secrets: str) -> Redactor:
 def spellings(secret: str) -> list[str]:
     """The secret as programs write it."""
     raw = secret.encode()
-    found = [secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]]
-    found += [json.dumps(json.dumps(secret))[3:-3], repr(secret)[1:-1], repr(raw)[2:-1], html.escape(secret)]
-    found += [quote(secret), quote(secret, safe=""), quote(secret, safe="~!*'()"), quote_plus(secret)]
-    found += [quote(secret, safe="").lower() if secret.islower() else quote(secret, safe="/:?")]
-    found += [
+    result = [secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]]
+    result += [json.dumps(json.dumps(secret))[3:-3], repr(secret)[1:-1], repr(raw)[2:-1], html.escape(secret)]
+    result += [quote(secret), quote(secret, safe=""), quote(secret, safe="~!*'()"), quote_plus(secret)]
+    result += [quote(secret, safe="").lower() if secret.islower() else quote(secret, safe="/:?")]
+    result += [
         urlencode({"q": secret})[2:],
         quote(quote(secret, safe=""), safe=""),
         quote(quote_plus(secret)),
@@ -45,8 +45,8 @@ def spellings(secret: str) -> list[str]:
         for behind in (b"", b"x", b"xy"):
             body = before + raw + behind
             standard, url = base64.b64encode(body).decode(), base64.urlsafe_b64encode(body).decode()
-            found += [standard, standard.rstrip("="), url, url.rstrip("="), quote(standard, safe="")]
-    return found
+            result += [standard, standard.rstrip("="), url, url.rstrip("="), quote(standard, safe="")]
+    return result
 
 
 @given(SECRETS, AROUND, AROUND)
@@ -167,8 +167,8 @@ def test_base64_in_lines_gives_nothing_away(wrap: int, end: str) -> None:
         rows = end.join(text[at : at + wrap] for at in range(0, len(text), wrap))
         cleaned = redactor(secret).text(rows)
         assert "[redacted:s0]" in cleaned, (before, rows)
-        left = cleaned.replace("[redacted:s0]", "").replace(end, "")
-        assert len(left) <= len(text) - len(secret)
+        remaining = cleaned.replace("[redacted:s0]", "").replace(end, "")
+        assert len(remaining) <= len(text) - len(secret)
         assert redactor(secret).bytes(rows.encode()).decode() == cleaned
 
 
@@ -225,9 +225,9 @@ def test_a_long_secret_of_special_characters_costs_no_long_patterns(monkeypatch)
     hide = Redactor({SPECIAL: "k"})
     assert hide.text("only ANCHOR") == "only ANCHOR"
     for spelled in (SPECIAL, json.dumps(SPECIAL), quote(SPECIAL), base64.b64encode(SPECIAL.encode()).decode()):
-        found = hide.text(f"a {spelled} z")
-        assert "[redacted:k]" in found
-        assert len(found) < 30
+        result = hide.text(f"a {spelled} z")
+        assert "[redacted:k]" in result
+        assert len(result) < 30
     assert hide.bytes(f"a {SPECIAL} z".encode()) == b"a [redacted:k] z"
     assert max(lengths) < 100_000
 

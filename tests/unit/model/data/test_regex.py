@@ -23,9 +23,9 @@ def test_it_finds_what_python_finds(pattern: str) -> None:
     for _ in range(150):
         text = "".join(drawn.choice("aabbccdx foo1-4@.Hhel\n]") for _ in range(drawn.randrange(10)))
         for way in ("search", "match", "fullmatch"):
-            found, expected = getattr(ours, way)(text), getattr(theirs, way)(text)
+            result, expected = getattr(ours, way)(text), getattr(theirs, way)(text)
             as_tuple = None if expected is None else (expected.start(), expected.end(), expected.groups())
-            assert (None if found is None else tuple(found)) == as_tuple, (text, way)
+            assert (None if result is None else tuple(result)) == as_tuple, (text, way)
 
 
 def test_the_work_grows_with_the_text_and_not_faster() -> None:

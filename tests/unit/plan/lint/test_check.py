@@ -15,7 +15,7 @@ from tests.unit.plan.kinds import KINDS
 ROOT = Path(__file__).parents[4]
 
 
-def found(text: str, code: str) -> list[tuple[str, str, str]]:
+def findings_of(text: str, code: str) -> list[tuple[str, str, str]]:
     made = build(text, "p.yaml", KINDS)
     return [(str(finding.at), finding.severity, finding.hint) for finding in made.findings if finding.code == code]
 
@@ -48,11 +48,13 @@ def policy(rules: str, kind: str = "kind: http, url: x") -> str:
     ],
 )
 def test_errors_that_fall_through(rules, falls):
-    assert bool(found(one_step(policy(rules)), "error-falls-through")) is falls
+    assert bool(findings_of(one_step(policy(rules)), "error-falls-through")) is falls
 
 
 def test_a_noop_has_no_error_to_fall_through():
-    assert found(one_step(policy("[{when: 'ctx.a', then: {do: break}}]", "kind: noop")), "error-falls-through") == []
+    assert (
+        findings_of(one_step(policy("[{when: 'ctx.a', then: {do: break}}]", "kind: noop")), "error-falls-through") == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_statuses_that_do_not_exist(when, warned):
               then: {{do: continue}}
             - else: {{then: {{do: fail}}}}
     """)
-    assert bool(found(text, "outcome-status")) is warned
+    assert bool(findings_of(text, "outcome-status")) is warned
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_a_status_of_a_view_that_never_comes(expression, hint):
           - {{name: fetch, kind: http, url: x}}
           - {{name: last, kind: noop, data: "{{{{ {expression} }}}}"}}
     """
-    findings = found(text, "outcome-status")
+    findings = findings_of(text, "outcome-status")
     assert [found_hint for _, _, found_hint in findings] == ([] if hint is None else [hint])
 
 
@@ -129,7 +131,7 @@ def test_names_that_are_not_views_have_any_status():
           arcs: [{step: end, when: "{{ fetch.status == 'new' }}"}]
       - {step: end, tool: {kind: noop}}
     """
-    assert found(text, "outcome-status") == []
+    assert findings_of(text, "outcome-status") == []
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_event_names_that_never_come(loop, name, warned):
     more = f"next: {{arcs: [{{step: two, when: \"{{{{ event.name == '{name}' }}}}\"}}]}}\n"
     more += "loop: {in: [1], iterator: i}\n" if loop else ""
     text = one_step(more=more) + "  - {step: two, tool: {kind: noop}}\n"
-    assert bool(found(text, "event-name")) is warned
+    assert bool(findings_of(text, "event-name")) is warned
 
 
 @pytest.mark.parametrize(
@@ -164,12 +166,12 @@ def test_event_names_that_never_come(loop, name, warned):
 def test_event_names_that_no_arc_brings(when, warned):
     admit = f'spec: {{policy: {{admit: {{rules: [{{when: "{when}", then: {{allow: true}}}}]}}}}}}'
     text = one_step(more="next: {arcs: [{step: two}]}") + f"  - {{step: two, tool: {{kind: noop}}, {admit}}}\n"
-    assert bool(found(text, "event-name")) is warned
+    assert bool(findings_of(text, "event-name")) is warned
 
 
 def test_steps_that_nothing_leads_to():
     text = one_step() + "  - {step: two, tool: {kind: noop}, next: {arcs: [{step: two}]}}\n"
-    assert [at for at, *_ in found(text, "unreachable-step")] == ["5:12"]
+    assert [at for at, *_ in findings_of(text, "unreachable-step")] == ["5:12"]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_steps_that_nothing_leads_to():
     ],
 )
 def test_cycles_without_exit(steps, endless):
-    assert bool(found(f"metadata: {{name: p}}\nworkflow: [{steps}]", "endless-cycle")) is endless
+    assert bool(findings_of(f"metadata: {{name: p}}\nworkflow: [{steps}]", "endless-cycle")) is endless
 
 
 def test_a_long_chain_and_a_long_cycle_need_no_deep_stack():
@@ -202,7 +204,7 @@ def test_a_long_chain_and_a_long_cycle_need_no_deep_stack():
         f"  - {{step: s{n}, tool: {{kind: noop}}, next: {{arcs: [{{step: s{(n + 1) % count}}}]}}}}\n"
         for n in range(count)
     )
-    assert len(found(f"metadata: {{name: p}}\nworkflow:\n{steps}", "endless-cycle")) == 1
+    assert len(findings_of(f"metadata: {{name: p}}\nworkflow:\n{steps}", "endless-cycle")) == 1
 
 
 @pytest.mark.parametrize(
@@ -234,7 +236,7 @@ def test_a_long_chain_and_a_long_cycle_need_no_deep_stack():
     ],
 )
 def test_rules_that_can_never_match(text, dead):
-    assert bool(found(text, "dead-rule")) is dead
+    assert bool(findings_of(text, "dead-rule")) is dead
 
 
 @pytest.mark.parametrize(
@@ -252,7 +254,7 @@ def test_rules_that_can_never_match(text, dead):
     ],
 )
 def test_names_that_no_scope_has(text, hint):
-    ((_, severity, got),) = found(text, "unknown-name")
+    ((_, severity, got),) = findings_of(text, "unknown-name")
     assert severity == "warning"
     assert hint in got
 
@@ -291,19 +293,20 @@ def test_names_in_scope_are_no_finding(template):
     ],
 )
 def test_keychain_outside_task_fields_is_an_error(text):
-    ((_, severity, _),) = found(text, "keychain-misplaced")
+    ((_, severity, _),) = findings_of(text, "keychain-misplaced")
     assert severity == "error"
 
 
 def test_keychain_in_a_task_field_is_fine():
-    assert found(one_step("{kind: http, url: '{{ keychain.x }}'}"), "keychain-misplaced") == []
+    assert findings_of(one_step("{kind: http, url: '{{ keychain.x }}'}"), "keychain-misplaced") == []
 
 
 def test_templates_in_a_shell_text():
     assert [
-        severity for _, severity, _ in found(one_step("{kind: shell, command: 'ls {{ args.a }}'}"), "shell-template")
+        severity
+        for _, severity, _ in findings_of(one_step("{kind: shell, command: 'ls {{ args.a }}'}"), "shell-template")
     ] == ["info"]
-    assert found(one_step("{kind: shell, command: [ls, '{{ args.a }}']}"), "shell-template") == []
+    assert findings_of(one_step("{kind: shell, command: [ls, '{{ args.a }}']}"), "shell-template") == []
 
 
 def test_jumps():
@@ -311,7 +314,7 @@ def test_jumps():
         one_step(policy("[{when: ctx.a, then: {do: jump, to: two}}, {else: {then: {}}}]"))
         + "  - {step: two, tool: {kind: noop}}\n"
     )
-    ((_, severity, hint),) = found(text, "unknown-task")
+    ((_, severity, hint),) = findings_of(text, "unknown-task")
     assert severity == "error"
     assert "next: {arcs" in hint
 
@@ -328,16 +331,18 @@ def test_jumps():
     ],
 )
 def test_placeholders_are_info(text):
-    assert [severity for _, severity, _ in found(text, "placeholder")] == ["info"]
+    assert [severity for _, severity, _ in findings_of(text, "placeholder")] == ["info"]
     assert build(text, "p", KINDS).plan is not None
 
 
 def test_hooks_are_not_run():
     assert [
         severity
-        for _, severity, _ in found(one_step("{kind: noop, spec: {policy: {before: [{}], rules: []}}}"), "not-run")
+        for _, severity, _ in findings_of(
+            one_step("{kind: noop, spec: {policy: {before: [{}], rules: []}}}"), "not-run"
+        )
     ] == ["warning"]
-    assert found(one_step("{kind: noop, spec: {policy: {before: [], after: , rules: []}}}"), "not-run") == []
+    assert findings_of(one_step("{kind: noop, spec: {policy: {before: [], after: , rules: []}}}"), "not-run") == []
 
 
 def test_every_code_is_documented():
@@ -376,16 +381,16 @@ def test_no_time_is_longer_than_can_be_counted(place):
     text = (
         "metadata: {name: p}\n" + place + ("" if "workflow" in place else "\nworkflow: [{step: a, tool: {kind: noop}}]")
     )
-    found = [finding for finding in build(text, "p.yaml", KINDS).findings if finding.severity == "error"]
-    assert [one.code for one in found] == ["out-of-range"]
-    assert "above the highest value allowed" in found[0].message
+    errors = [finding for finding in build(text, "p.yaml", KINDS).findings if finding.severity == "error"]
+    assert [finding.code for finding in errors] == ["out-of-range"]
+    assert "above the highest value allowed" in errors[0].message
 
 
 def test_a_wait_for_a_signal_of_the_run_itself() -> None:
-    assert [severity for _, severity, _ in found(one_step("{kind: wait, signal: PAUSE}"), "reserved-signal")] == [
+    assert [severity for _, severity, _ in findings_of(one_step("{kind: wait, signal: PAUSE}"), "reserved-signal")] == [
         "warning"
     ]
-    assert found(one_step("{kind: wait, signal: paid}"), "reserved-signal") == []
+    assert findings_of(one_step("{kind: wait, signal: paid}"), "reserved-signal") == []
 
 
 def test_the_reserved_signals_are_those_that_the_core_knows() -> None:
@@ -394,10 +399,10 @@ def test_the_reserved_signals_are_those_that_the_core_knows() -> None:
 
 def test_a_rule_whose_condition_is_no_condition_is_not_called_dead_as_well():
     text = one_step(policy("[{expr: a, then: {do: retry}}, {else: {then: {do: fail}}}]"))
-    assert found(text, "dead-rule") == []
-    assert len(found(text, "legacy-form")) == 1
+    assert findings_of(text, "dead-rule") == []
+    assert len(findings_of(text, "legacy-form")) == 1
     admission = "spec: {policy: {admit: {rules: [{expr: a, then: {allow: true}}]}}}"
-    assert found(one_step(more=admission), "dead-rule") == []
+    assert findings_of(one_step(more=admission), "dead-rule") == []
 
 
 @pytest.mark.parametrize(
@@ -409,16 +414,17 @@ def test_a_rule_whose_condition_is_no_condition_is_not_called_dead_as_well():
 )
 def test_a_loops_item_is_said_to_be_known_where_it_is(more, hint):
     loop = "loop: {in: [1], iterator: num}\n"
-    hints = [text for _, _, text in found(one_step(more=loop + more), "unknown-name")]
+    hints = [text for _, _, text in findings_of(one_step(more=loop + more), "unknown-name")]
     assert len(hints) == 1
     assert hints[0].startswith(hint)
-    inside = [text for _, _, text in found(one_step("{kind: noop, data: '{{ num }}'}", loop), "unknown-name")]
+    inside = [text for _, _, text in findings_of(one_step("{kind: noop, data: '{{ num }}'}", loop), "unknown-name")]
     assert inside == ["the loop's item is iter.num"]
 
 
 def test_conditions_of_blocks_do_not_know_a_task():
     (hint,) = [
-        text for _, _, text in found(one_step("[{until: {do: [{kind: noop}], when: _task.run > 2}}]"), "unknown-name")
+        text
+        for _, _, text in findings_of(one_step("[{until: {do: [{kind: noop}], when: _task.run > 2}}]"), "unknown-name")
     ]
     assert hint.startswith("_task is known in a task's field")
 
@@ -427,7 +433,7 @@ def test_conditions_of_blocks_do_not_know_a_task():
 def test_placeholders_of_the_executor(key):
     text = one_step(before=f"executor: {{spec: {{policy: {{{key}: {{any: thing}}}}}}}}\n")
     assert build(text, "p", KINDS).plan is not None
-    assert [severity for _, severity, _ in found(text, "placeholder")] == ["info"]
+    assert [severity for _, severity, _ in findings_of(text, "placeholder")] == ["info"]
 
 
 def test_a_time_limit_in_parts_is_for_the_kinds_that_know_parts():
@@ -449,7 +455,7 @@ def test_a_time_limit_in_parts_is_for_the_kinds_that_know_parts():
 
 def test_a_time_limit_in_parts_that_no_task_knows_is_an_error():
     text = one_step("[{name: py, kind: python, code: x}, {kind: noop}]", "spec: {timeout: {connect: 5}}")
-    assert [severity for _, severity, _ in found(text, "wrong-type")] == ["error"]
+    assert [severity for _, severity, _ in findings_of(text, "wrong-type")] == ["error"]
 
 
 def test_a_workbook_entry_may_stand_more_than_once():
@@ -459,7 +465,7 @@ def test_a_workbook_entry_may_stand_more_than_once():
     assert made.plan is not None
     assert [task.name for task in made.plan.steps[0].tasks] == ["w", "x", "w_2", "w_3"]
     clash = one_step("[{kind: workbook, name: w}, {name: w_2, kind: noop}, {kind: workbook, name: w}]", before=before)
-    assert len(found(clash, "duplicate-name")) == 1
+    assert len(findings_of(clash, "duplicate-name")) == 1
 
 
 @pytest.mark.parametrize(
@@ -472,13 +478,13 @@ def test_a_workbook_entry_may_stand_more_than_once():
 )
 def test_names_of_other_releases_get_the_name_of_today(step, hint):
     text = f"metadata: {{name: p}}\nworkflow:\n  - {{step: start, {step}}}\n"
-    (found,) = [finding for finding in build(text, "p.yaml", KINDS).findings if finding.code == "unknown-name"]
-    assert hint in found.hint
+    (finding,) = [finding for finding in build(text, "p.yaml", KINDS).findings if finding.code == "unknown-name"]
+    assert hint in finding.hint
 
 
 def test_a_template_in_the_workload_is_a_text():
     text = (
         'metadata: {name: p}\nworkload:\n  a: [1, {b: "{{ x }}"}]\nworkflow:\n  - {step: start, tool: {kind: noop}}\n'
     )
-    (found,) = build(text, "p.yaml", KINDS).findings
-    assert (found.code, found.severity, str(found.at)) == ("workload-template", "warning", "3:14")
+    (finding,) = build(text, "p.yaml", KINDS).findings
+    assert (finding.code, finding.severity, str(finding.at)) == ("workload-template", "warning", "3:14")

@@ -53,6 +53,6 @@ def test_webhooks_are_part_of_the_plan() -> None:
     ],
 )
 def test_what_is_wrong_with_a_webhook_is_said_at_its_place(hook: str, code: str) -> None:
-    found = findings(hook)
-    assert code in [each.code for each in found], found
-    assert all(each.at.line == 4 for each in found)
+    result = findings(hook)
+    assert code in [finding.code for finding in result], result
+    assert all(finding.at.line == 4 for finding in result)

@@ -16,7 +16,7 @@ from tests.unit.core.nets import steps
 from tests.unit.plan.kinds import KINDS
 
 
-def found(text: str, code: str) -> list[Finding]:
+def findings_of(text: str, code: str) -> list[Finding]:
     return [finding for finding in build(text, "p.yaml", KINDS).findings if finding.code == code]
 
 
@@ -34,15 +34,15 @@ workflow:
     spec:
       join: {count: 3}
 """
-    (one,) = found(text, "join-count")
-    assert (one.severity, str(one.at)) == ("error", "8:13")
-    assert "only 2 arcs lead" in one.message
-    assert found(text.replace("count: 3", "count: 2"), "join-count") == []
+    (finding,) = findings_of(text, "join-count")
+    assert (finding.severity, str(finding.at)) == ("error", "8:13")
+    assert "only 2 arcs lead" in finding.message
+    assert findings_of(text.replace("count: 3", "count: 2"), "join-count") == []
 
 
 def test_the_entry_counts_as_an_arc():
-    assert found(steps("j 2 -> j if ctx.x"), "join-count") == []
-    assert found(steps("j 2 -> k", "k"), "join-count") != []
+    assert findings_of(steps("j 2 -> j if ctx.x"), "join-count") == []
+    assert findings_of(steps("j 2 -> k", "k"), "join-count") != []
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_the_entry_counts_as_an_arc():
     ],
 )
 def test_joins_that_never_get_a_token_from_an_arc(rows, starved):
-    assert bool(found(steps(*rows), "join-starved")) is starved
+    assert bool(findings_of(steps(*rows), "join-starved")) is starved
 
 
 def test_a_starved_count_says_that_it_must_fail():
-    (one,) = found(steps("s -> a", "a -> j", "b -> j", "j 2"), "join-starved")
-    assert one.severity == "warning"
-    assert "cannot reach 2" in one.hint
+    (finding,) = findings_of(steps("s -> a", "a -> j", "b -> j", "j 2"), "join-starved")
+    assert finding.severity == "warning"
+    assert "cannot reach 2" in finding.hint
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_starved_count_says_that_it_must_fail():
     ],
 )
 def test_joins_that_can_wait_for_each_other(rows, warned):
-    assert [one.severity for one in found(steps(*rows), "join-cycle")] == (["warning"] if warned else [])
+    assert [finding.severity for finding in findings_of(steps(*rows), "join-cycle")] == (["warning"] if warned else [])
 
 
 # -- ctx --------------------------------------------------------------------------------------------------------------
@@ -127,15 +127,15 @@ A, B = "{{ args.a }}", "{{ args.b }}"
     ],
 )
 def test_keys_that_branches_set_side_by_side(rows, values, warned):
-    assert [one.severity for one in found(writing(steps(*rows), **values), "ctx-race")] == (
+    assert [finding.severity for finding in findings_of(writing(steps(*rows), **values), "ctx-race")] == (
         ["warning"] if warned else []
     )
 
 
 def test_a_key_with_a_reducer_may_be_set_side_by_side():
     text = steps("s -> a, b", "a", "b")
-    assert found(writing(text, a=A, b=B), "ctx-race") != []
-    assert found(writing(text, reducer=True, a=A, b=B), "ctx-race") == []
+    assert findings_of(writing(text, a=A, b=B), "ctx-race") != []
+    assert findings_of(writing(text, reducer=True, a=A, b=B), "ctx-race") == []
 
 
 # -- conditions -------------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_pairs_of_joins_are_those_that_hear_of_each_other():
     """By the cycles that they stand in, which is what makes a long plan without one cheap."""
     from itertools import combinations
 
-    from arclog.plan.lint.flow import _Flow, _heard
+    from arclog.plan.lint.flow import _Flow, _sources_of
     from arclog.plan.reach import Reach
     from tests.unit.core.test_random_nets import drawn_net
 
@@ -188,7 +188,7 @@ def test_pairs_of_joins_are_those_that_hear_of_each_other():
         reach = Reach(made.plan.entry, made.plan.steps)
         flow = _Flow(made.plan, None, None, reach)  # type: ignore[arg-type] # nothing is told here
         able = [join for join in flow.reach.joins.values() if join.step in flow.below]
-        slow = [(a, b) for a, b in combinations(able, 2) if _heard(a) & b.bit and _heard(b) & a.bit]
+        slow = [(a, b) for a, b in combinations(able, 2) if _sources_of(a) & b.bit and _sources_of(b) & a.bit]
         assert [pair for pair in flow.pairs() if pair[1] in able] == slow
         seen += len(slow)
     assert seen
@@ -198,12 +198,12 @@ def test_joins_that_take_too_much_work_are_refused_where_they_stand():
     rows = [f"s{n} all -> s{(n + 1) % 5} if ctx.x" for n in range(5)]
     text = steps(*rows)
 
-    def found(most: int) -> list[Finding]:
+    def findings_with(most: int) -> list[Finding]:
         made = build(text, "p.yaml", KINDS, Settings({"playbook.max_join_work": most}))
         return [finding for finding in made.findings if finding.code == "join-cycle-size"]
 
-    assert found(1000) == []
-    (finding,) = found(10)
+    assert findings_with(1000) == []
+    (finding,) = findings_with(10)
     assert "takes more than 10 operations (playbook.max_join_work)" in finding.message
     assert finding.at.column > 1
 

@@ -23,7 +23,7 @@ MORE = {
 }
 
 
-def found(entries: str, tool: str = "{kind: noop}") -> list[tuple[str, str]]:
+def findings_of(entries: str, tool: str = "{kind: noop}") -> list[tuple[str, str]]:
     text = f"metadata: {{name: p}}\nkeychain: {entries}\nworkflow: [{{step: one, tool: {tool}}}]\n"
     return [(finding.code, finding.severity) for finding in build(text, "p.yaml", MORE).findings]
 
@@ -46,7 +46,7 @@ def found(entries: str, tool: str = "{kind: noop}") -> list[tuple[str, str]]:
     ],
 )
 def test_what_an_entry_may_say(entry):
-    assert found(f"[{entry}]") == []
+    assert findings_of(f"[{entry}]") == []
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_an_entry_may_say(entry):
     ],
 )
 def test_what_an_entry_may_not_say(entry, code):
-    assert found(f"[{entry}]") == [(code, "error")]
+    assert findings_of(f"[{entry}]") == [(code, "error")]
 
 
 def test_no_message_repeats_a_secret_that_stands_in_the_playbook():
@@ -92,7 +92,7 @@ def test_no_message_repeats_a_secret_that_stands_in_the_playbook():
     ],
 )
 def test_uses_that_cannot_work(tool, code):
-    assert found("[{name: api, kind: env}, {name: tok, kind: bearer}]", tool) == [(code, "error")]
+    assert findings_of("[{name: api, kind: env}, {name: tok, kind: bearer}]", tool) == [(code, "error")]
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,11 @@ def test_uses_that_cannot_work(tool, code):
     ],
 )
 def test_uses_that_can(tool):
-    assert found("[{name: api, kind: env}, {name: tok, kind: bearer}]", tool) == []
+    assert findings_of("[{name: api, kind: env}, {name: tok, kind: bearer}]", tool) == []
 
 
 def test_auth_that_nothing_uses_is_a_warning():
-    assert found("[{name: api, kind: env}]", "{kind: noop, auth: api}") == [("auth-unused", "warning")]
+    assert findings_of("[{name: api, kind: env}]", "{kind: noop, auth: api}") == [("auth-unused", "warning")]
 
 
 def test_editors_know_the_fields_of_every_kind():

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from arclog.model.data import patterns
-from arclog.model.data.patterns import pattern
+from arclog.model.data import lazy
+from arclog.model.data.lazy import pattern
 
 
 def test_a_pattern_is_compiled_once_and_only_when_it_is_used(monkeypatch):
@@ -16,7 +16,7 @@ def test_a_pattern_is_compiled_once_and_only_when_it_is_used(monkeypatch):
         compiled.append(source)
         return re.compile(source, flags)
 
-    monkeypatch.setattr(patterns, "_compile", compile_noted)
+    monkeypatch.setattr(lazy, "_compile", compile_noted)
     word = pattern(r"[a-z]+", re.IGNORECASE)
     assert compiled == []
     assert word.fullmatch("Word")
