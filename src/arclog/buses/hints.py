@@ -53,7 +53,7 @@ class Pending:
         self._moved: dict[int, int] = {}
         self._offered: dict[str, int] = {}
         self._timer = 0
-        self._ended = False
+        self._ended = self._room = False
         self._some = asyncio.Event()
         #: number of dropped parts of notices
         self.dropped = 0
@@ -71,6 +71,7 @@ class Pending:
         if notice.timer:
             self._timer = min(self._timer or notice.timer, notice.timer)
         self._ended = self._ended or notice.ended
+        self._room = self._room or notice.room
         while len(self._moved) > self._most:
             del self._moved[next(iter(self._moved))]
             self.dropped += 1
@@ -88,15 +89,16 @@ class Pending:
         """Take the oldest notices, at most `runs` runs and `pools` pools."""
         moved = tuple((key, self._moved.pop(key)) for key in list(self._moved)[:runs])
         offered = tuple((key, self._offered.pop(key)) for key in list(self._offered)[:pools])
-        taken = Notice(moved=moved, ended=self._ended, offered=offered, timer=self._timer)
-        self._ended, self._timer = False, 0
+        taken = Notice(moved, self._ended, offered, self._timer, self._room)
+        self._ended = self._room = False
+        self._timer = 0
         if not self._moved and not self._offered:
             self._some.clear()
         return taken
 
     def give_up(self, notice: Notice) -> None:
         """Put back a notice that could not be sent."""
-        self.dropped += len(notice.moved) + len(notice.offered) + bool(notice.timer) + notice.ended
+        self.dropped += len(notice.moved) + len(notice.offered) + bool(notice.timer) + notice.ended + notice.room
 
 
 _NOTHING = Notice()

@@ -21,9 +21,9 @@ def shown(url: str) -> str:
     a password could make part of it look like a host or port.
     """
     prefix = _SCHEME.match(url)
-    scheme, rest = (prefix[0], url[prefix.end() :]) if prefix else ("", url)
-    end = re.search(r"[/?#\\]", rest)
-    authority, behind = (rest[: end.start()], rest[end.start() :]) if end else (rest, "")
+    scheme, remainder = (prefix[0], url[prefix.end() :]) if prefix else ("", url)
+    end = re.search(r"[/?#\\]", remainder)
+    authority, behind = (remainder[: end.start()], remainder[end.start() :]) if end else (remainder, "")
     host = authority.rpartition("@")[2]
     if "@" in behind or not _HOST.fullmatch(host):
         return HIDDEN
@@ -32,10 +32,10 @@ def shown(url: str) -> str:
 
 def secrets_of(url: str) -> list[str]:
     """Return the parts of an address that may be secret: user, password and query values, as written and decoded."""
-    rest = url.partition("://")[2]
-    login, at, _ = rest.partition("@")
+    remainder = url.partition("://")[2]
+    login, at, _ = remainder.partition("@")
     parts = [login, *login.split(":", 1)] if at else []
-    parts += [pair.partition("=")[2] or pair for pair in rest.partition("?")[2].split("&")]
+    parts += [pair.partition("=")[2] or pair for pair in remainder.partition("?")[2].split("&")]
     return [text for part in parts if part for text in dict.fromkeys((part, unquote(part)))]
 
 

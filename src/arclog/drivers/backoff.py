@@ -65,10 +65,10 @@ class Patience:
         """Pause and return True. Return False at once if the time is up, or would be up after a pause of
         `at_least_s`.
         """
-        left = self._since + self._seconds() - self._loop.time()
-        if left <= 0 or left < at_least_s:
+        remaining = self._since + self._seconds() - self._loop.time()
+        if remaining <= 0 or remaining < at_least_s:
             return False
-        await asyncio.sleep(max(at_least_s, min(self._backoff.pause_s(), left)))
+        await asyncio.sleep(max(at_least_s, min(self._backoff.pause_s(), remaining)))
         return True
 
 

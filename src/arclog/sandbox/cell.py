@@ -181,7 +181,7 @@ class Cell:
                 report = await tree.killed()
                 if reply is None:
                     return report
-                if report.left or "processes" in reply.retire:
+                if report.killed or "processes" in reply.retire:
                     log("log", "processes that the task left running were killed")
         except asyncio.CancelledError:
             listener.stopped((await tree.killed(stack=True)).stack)

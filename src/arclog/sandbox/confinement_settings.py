@@ -175,9 +175,9 @@ class Reach(Struct, frozen=True):
         if self.files and real.is_relative_to(self.files):
             return ""
         if real.is_relative_to(self.home):
-            return f"{path}: lies in arclog's own folder (setting home), which no playbook reads or writes"
+            return f"{path}: lies in arclog's own folder (setting home), which playbooks cannot use"
         if any(real.is_relative_to(own) for own in self.hidden):
-            return f"{path}: holds a key or files of other tasks, which no playbook reads or writes"
+            return f"{path}: holds a key or files of other tasks, which playbooks cannot use"
         roots = self.write if write else self.read
         if roots is None or any(real.is_relative_to(root) for root in roots):
             return ""
@@ -261,7 +261,7 @@ def _paths(settings: Settings, name: str, hidden: Sequence[str], default: list[s
         if not path:
             continue
         if not Path(path).exists():
-            raise SettingsError(f"{name}: there is no {part.strip()}; make it, or take it off the list")
+            raise SettingsError(f"{name}: there is no {part.strip()}; create it, or remove it from the list")
         if any(Path(path).is_relative_to(own) for own in hidden):
             raise SettingsError(f"{name}: {part.strip()} lies in arclog's own folders, which tasks never reach")
         paths.append(path)

@@ -117,15 +117,15 @@ async def _written(file: BinaryIO, content_type: str, results: ResultSink) -> Co
 def _opened(name: str, path: Any, places: OutputFolders) -> BinaryIO:
     """Open an output file for reading. Raises OutputsFailed."""
     if not OUTPUT_NAME.fullmatch(name):
-        message = f"outputs: {name[:80]!r} cannot be a name: letters, digits and _ only, at most 64, no digit first"
+        message = f"outputs: {name[:80]!r} is not a valid name: use up to 64 letters, digits and _, and do not start with a digit"
         raise OutputsFailed(error("config", message, code="OUTPUTS"))
     if not isinstance(path, str) or not path or "\0" in path:
         message = f"outputs.{name} must be the path of a file, not {path!r}"
         raise OutputsFailed(error("config", message, code="OUTPUTS"))
     folders = places.folders
     # An absolute path replaces the base.
-    given = Path(_SCRATCH.sub(lambda _: str(folders.scratch), path, count=1))
-    real = Path(os.path.realpath(places.base / given))
+    expanded = Path(_SCRATCH.sub(lambda _: str(folders.scratch), path, count=1))
+    real = Path(os.path.realpath(places.base / expanded))
     scratch, workdir = (Path(os.path.realpath(folder)) for folder in (folders.scratch, folders.workdir))
     own = folders.fresh or real.is_relative_to(scratch)
     root = next((folder for folder in (scratch, workdir) if real.is_relative_to(folder)), None)

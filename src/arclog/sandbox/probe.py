@@ -56,7 +56,7 @@ class Promise(Struct, frozen=True):
 
 
 _NAMESPACES = (
-    "let the worker make namespaces: user namespaces for ordinary users (user.max_user_namespaces above 0, on Ubuntu "
+    "allow the worker to create namespaces: user namespaces for ordinary users (user.max_user_namespaces above 0, on Ubuntu "
     "kernel.apparmor_restrict_unprivileged_userns=0), CAP_SYS_ADMIN or a seccomp profile that allows them in a container"
 )
 _LANDLOCK = "use Linux 5.19 or later with Landlock (`landlock` in the kernel's lsm= list)"
@@ -125,7 +125,7 @@ PROMISES = (
     Promise("sockets", "local sockets and shared memory of other programs are restricted as configured", _sockets, _NAMESPACES, between_tenants=False),
     Promise(
         "bounds", "the kernel refuses more than tasks.max_threads at once (else they are counted four times a second)", _bound,
-        "run the worker as an ordinary user that may make user namespaces, or use Linux 6.14 or later", between_tenants=False,
+        "run the worker as an ordinary user that may create user namespaces, or use Linux 6.14 or later", between_tenants=False,
     ),
 )  # fmt: skip
 

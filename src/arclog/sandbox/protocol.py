@@ -26,7 +26,7 @@ class Report(Struct, frozen=True):
     #: wait status of the runner
     status: int | None = None
     #: processes besides the runner that had to be killed
-    left: int = 0
+    killed: int = 0
     #: the number of processes when the limit was exceeded; 0 if it was not
     crowd: int = 0
     #: the total memory in bytes when the limit was exceeded; 0 if it was not

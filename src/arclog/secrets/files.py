@@ -24,13 +24,13 @@ def read_owned(path: Path, most: int) -> tuple[bytes, int, int]:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{path} is not a regular file")
         parts: list[bytes] = []
-        left = most + 1
-        while left > 0 and (part := os.read(handle, left)):
+        remaining = most + 1
+        while remaining > 0 and (part := os.read(handle, remaining)):
             parts.append(part)
-            left -= len(part)
+            remaining -= len(part)
     finally:
         os.close(handle)
-    if left <= 0:
+    if remaining <= 0:
         raise OSError(f"it is larger than {most} bytes")
     return b"".join(parts), status.st_mode, status.st_uid
 

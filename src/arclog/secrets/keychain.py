@@ -145,7 +145,7 @@ class LocalSecrets:
     async def _basic(self, entry: _Entry, scope: str) -> tuple[dict[str, Any], list[str]]:
         if "username" in entry or "password" in entry:
             if not ("username" in entry and "password" in entry):
-                raise SecretUnavailable("username and password are needed, or neither")
+                raise SecretUnavailable("set both username and password, or neither")
             user = await self._text(entry["username"], scope, "username")
             password = await self._text(entry["password"], scope, "password")
         else:
@@ -261,7 +261,7 @@ class LocalSecrets:
         try:
             real = Path(os.path.realpath(Path(path).expanduser()))
             if any(real.is_relative_to(own) for own in self._hidden):
-                raise SecretUnavailable(f"the file {path} is arclog's own, or a process's; no playbook reads it")
+                raise SecretUnavailable(f"the file {path} is arclog's own, or a process's; playbooks cannot read it")
             allowed = [os.path.realpath(Path(file).expanduser()) for file in self._files]
             if allowed and not any(real.is_relative_to(folder) for folder in allowed):
                 raise SecretUnavailable(f"the file {path} is not for playbooks (setting secrets.allow_files)")
@@ -346,9 +346,9 @@ def postgres_fields(text: str) -> dict[str, Any] | None:
 
 
 def _renamed(fields: Mapping[str, Any]) -> dict[str, Any]:
-    known = {_ALIASES.get(key, key): value for key, value in fields.items()}
-    dsn = known.get("dsn")
-    return {**(_of_dsn(dsn) or {}), **known} if isinstance(dsn, str) else known
+    renamed = {_ALIASES.get(key, key): value for key, value in fields.items()}
+    dsn = renamed.get("dsn")
+    return {**(_of_dsn(dsn) or {}), **renamed} if isinstance(dsn, str) else renamed
 
 
 def _of_dsn(dsn: str) -> dict[str, Any] | None:
@@ -406,16 +406,16 @@ class ManagedSecrets:
         await self._manager.close()
 
     async def _read(self, path: str) -> str:
-        known = self._kept.get(path)
-        if known is not None and self._clock.monotonic() < known.until:
-            if known.problem is not None:
-                raise known.problem
-            return known.text
+        cached = self._kept.get(path)
+        if cached is not None and self._clock.monotonic() < cached.until:
+            if cached.problem is not None:
+                raise cached.problem
+            return cached.text
         asking = self._asking.get(path)
         if asking is None:
             # A separate task: the first caller may be cancelled while others wait for the same answer.
             asking = self._asking[path] = asyncio.ensure_future(self._ask(path))
-            asking.add_done_callback(lambda done: self._asked(path, done))
+            asking.add_done_callback(lambda done: self._answered(path, done))
         return await asyncio.shield(asking)
 
     async def _ask(self, path: str) -> str:
@@ -437,7 +437,7 @@ class ManagedSecrets:
         if self._cache_s:
             self._kept.replace(path, kept)
 
-    def _asked(self, path: str, done: asyncio.Future[str]) -> None:
+    def _answered(self, path: str, done: asyncio.Future[str]) -> None:
         self._asking.pop(path, None)
         if not done.cancelled():
             done.exception()  # retrieved here to avoid a warning; the waiting callers have it

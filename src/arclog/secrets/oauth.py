@@ -68,10 +68,10 @@ class Tokens:
         key = _key(grant)
         # A second caller waits for the first one's answer.
         async with self._locks.setdefault(key, asyncio.Lock()):
-            known = self._tokens.get(key)
-            if known is None or known.until <= self._clock.monotonic():
-                known = self._tokens[key] = await self._fetch(grant)
-            return known
+            token = self._tokens.get(key)
+            if token is None or token.until <= self._clock.monotonic():
+                token = self._tokens[key] = await self._fetch(grant)
+            return token
 
     def forget(self, grant: Grant) -> None:
         """Forget a rejected token; the next call fetches another one."""
@@ -142,9 +142,9 @@ def check_url(url: str) -> str:
     if not host or parts.scheme not in ("https", "http"):
         return "token_url must be an https URL"
     if parts.username or parts.password:
-        return "token_url must not hold a user or a password"
+        return "token_url must not contain a user name or password"
     if parts.scheme == "http" and not _is_loopback(host):
-        return "token_url must be an https URL: a secret would be sent in the clear"
+        return "token_url must be an https URL: a secret would be sent unencrypted"
     return ""
 
 

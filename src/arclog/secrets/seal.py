@@ -88,7 +88,9 @@ class KeyFile:
         except FileExistsError:
             if (loaded := self.load()) is not None:
                 return loaded
-            raise SecretUnavailable(f"the key file {self._path} comes and goes; try again") from None
+            raise SecretUnavailable(
+                f"the key file {self._path} is being created and removed by other processes; try again"
+            ) from None
         except OSError as problem:
             raise SecretUnavailable(
                 f"the key file {self._path} cannot be made: {problem.strerror or problem}"
@@ -134,7 +136,9 @@ def _decoded(body: bytes, place: str) -> bytes:
     except binascii.Error:
         key = b""
     if len(key) != KEY_BYTES:
-        raise SecretUnavailable(f"{place} holds no key of secrets (32 bytes in base64); restore it from a backup")
+        raise SecretUnavailable(
+            f"{place} does not contain a key of secrets (32 bytes in base64); restore it from a backup"
+        )
     return key
 
 

@@ -65,7 +65,7 @@ def kind(source: Callable[..., Any] | None = None, /, *, name: str = "", effectf
 
     """
     if source is None:
-        return lambda given: _kind_of(given, name, effectful)
+        return lambda decorated: _kind_of(decorated, name, effectful)
     return _kind_of(source, name, effectful)
 
 
@@ -162,8 +162,8 @@ def _of_function(function: Callable[..., Any]) -> tuple[type[Struct], Callable[[
             raise TypeError(f"kind {name}: beside the Struct {whole[0]} a function takes only `context`")
         config = parameters[whole[0]].annotation
 
-        def arguments(given: Any) -> dict[str, Any]:
-            return {whole[0]: given}
+        def arguments(values: Any) -> dict[str, Any]:
+            return {whole[0]: values}
 
     else:
         rows: list[Any] = []
@@ -181,20 +181,20 @@ def _of_function(function: Callable[..., Any]) -> tuple[type[Struct], Callable[[
             )
         config = msgspec.defstruct(f"{name.title()}Config", rows, kw_only=True, forbid_unknown_fields=True)
 
-        def arguments(given: Any) -> dict[str, Any]:
-            return {key: getattr(given, key) for key in given.__struct_fields__}
+        def arguments(values: Any) -> dict[str, Any]:
+            return {key: getattr(values, key) for key in values.__struct_fields__}
 
     if inspect.iscoroutinefunction(function):
 
-        async def awaited(given: Any, context: TaskContext) -> Any:
+        async def awaited(values: Any, context: TaskContext) -> Any:
             more = {"context": context} if takes_context else {}
-            return await function(**arguments(given), **more)
+            return await function(**arguments(values), **more)
 
         return config, lambda _: _Called(config, awaited)
 
-    def called(given: Any, context: TaskContext) -> Any:
+    def called(values: Any, context: TaskContext) -> Any:
         more = {"context": context} if takes_context else {}
-        return function(**arguments(given), **more)
+        return function(**arguments(values), **more)
 
     return config, lambda _: _Called(config, called)
 

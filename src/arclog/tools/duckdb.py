@@ -217,8 +217,8 @@ def connect(
         try:
             connection.connect(database, options)
         except DuckdbError as problem:
-            left = end - time.monotonic()
-            if not _is_in_use(str(problem)) or left <= 0 or stopped.wait(min(left, backoff.pause_s())):
+            remaining_s = end - time.monotonic()
+            if not _is_in_use(str(problem)) or remaining_s <= 0 or stopped.wait(min(remaining_s, backoff.pause_s())):
                 raise
         else:
             return

@@ -96,15 +96,15 @@ def server_of(config: Any, auth: Credential | None) -> dict[str, Any]:
         if value is not None:
             where[key] = value
     if not where.keys() & {"dsn", "host", "hostaddr"}:
-        raise SqlFailure("config", "a postgres task needs to know its server: give auth, dsn or host")
+        raise SqlFailure("config", "a postgres task needs a server: set auth, dsn or host")
     return where
 
 
 def place_of(where: Mapping[str, Any]) -> dict[str, Any]:
     """Return host, port and dbname of a connection; {} if it names several servers."""
-    known = {key: value for key, value in where.items() if key in ("host", "hostaddr", "port", "user", "dbname")}
+    fields = {key: value for key, value in where.items() if key in ("host", "hostaddr", "port", "user", "dbname")}
     try:
-        parts = address_of(str(where.get("dsn") or ""), **known).parts
+        parts = address_of(str(where.get("dsn") or ""), **fields).parts
     except AddressError:
         return {}
     host = parts.get("host") or parts.get("hostaddr", "")

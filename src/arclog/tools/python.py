@@ -212,7 +212,7 @@ class PythonTool:
                 outcome = self._outcome(answer)
             return _with_files(outcome, config, listener)
         except _NotStored as problem:
-            return _failed(error("result", f"the items that the task gave could not be stored: {problem}"))
+            return _failed(error("result", f"the items of the task could not be stored: {problem}"))
         finally:
             await listener.close()
 
@@ -264,7 +264,7 @@ def _with_files(outcome: Outcome, config: PythonConfig, listener: _Listener) -> 
         return outcome
     problem = listener.problem
     if problem is None and config.outputs.keys() != listener.files.keys():
-        problem = error("killed", "the python process did not hand over its files", code="OUTPUTS")
+        problem = error("killed", "the python process did not return its files", code="OUTPUTS")
     if problem is not None:
         return Outcome(ERROR, outcome.result, stored=outcome.stored, error=problem, helper=outcome.helper)
     outcome.files = listener.files

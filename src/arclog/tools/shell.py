@@ -160,8 +160,8 @@ class ShellTool:
             return _failed(_too_many(report.crowd, self._settings))
         if report.failed:
             return _failed(_not_started(command, config.cwd or str(folders.workdir), report.failed))
-        if report.left:
-            context.log("log", f"{report.left} background processes of the command were killed")
+        if report.killed:
+            context.log("log", f"{report.killed} background processes of the command were killed")
         for name, output in (("stdout", out), ("stderr", err)):
             if output.truncated:
                 context.log(
@@ -221,7 +221,7 @@ class ShellTool:
 def _command(config: ShellConfig) -> _Command:
     """Return the command with all its values as text. Raises _Misfit."""
     if config.command is None or config.command in ("", []):
-        raise _Misfit("command is empty; give a line for /bin/sh, or a list with the program first")
+        raise _Misfit("command is empty; write a line for /bin/sh, or a list that starts with the program")
     if isinstance(config.command, list):
         argv = [_text(value, f"command[{index}]") for index, value in enumerate(config.command)]
         program = argv[0]
@@ -233,7 +233,7 @@ def _command(config: ShellConfig) -> _Command:
             raise _Misfit(f"env: {name!r} cannot be the name of a variable")
         env[name] = _text(value, f"env.{name}")
     if "\0" in config.cwd:
-        raise _Misfit("cwd holds a NUL byte")
+        raise _Misfit("cwd contains a NUL byte")
     # Standard input, unlike arguments and variables, may hold NUL bytes.
     return _Command(argv, env, _text(config.input, "input", nul=True), program)
 
@@ -245,9 +245,9 @@ def _text(value: Any, where: str, *, nul: bool = False) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     if not isinstance(value, str):
-        raise _Misfit(f"{where} is {_shape_of(value)}, and a program takes text: {_REMEDIES.get(type(value), '')}")
+        raise _Misfit(f"{where} is {_shape_of(value)}, and must be text: {_REMEDIES.get(type(value), '')}")
     if not nul and "\0" in value:
-        raise _Misfit(f"{where} holds a NUL byte, which no program can be given")
+        raise _Misfit(f"{where} contains a NUL byte, which cannot be passed to a program")
     return value
 
 
@@ -294,7 +294,9 @@ def _outcome(config: ShellConfig, report: Report, out: _Output, err: _Output) ->
         return Outcome(ERROR, result, error=problem, helper=helper)
     if exit_code and config.check:
         last_line = _last_line(err.text)
-        problem = error("exception", f"{how}: {last_line}" if last_line else f"{how}, and nothing on stderr", code=code)
+        problem = error(
+            "exception", f"{how}: {last_line}" if last_line else f"{how}, with no output on stderr", code=code
+        )
         return Outcome(ERROR, result, error=problem, helper=helper)
     if config.parse == "json":
         misfit = _parse(result, out)

@@ -243,8 +243,8 @@ def patience(busy_s: float, stopped: threading.Event) -> Callable[[int], bool]:
         nonlocal since
         now = time.monotonic()
         since = since if prior else now
-        left = busy_s - (now - since)
-        return left > 0 and not stopped.wait(min(left, _PAUSE_S, 0.001 * (prior + 1)))
+        remaining_s = busy_s - (now - since)
+        return remaining_s > 0 and not stopped.wait(min(remaining_s, _PAUSE_S, 0.001 * (prior + 1)))
 
     return waits
 

@@ -17,7 +17,7 @@ from arclog.drivers.http.guard import Guard
 from arclog.drivers.nats.cluster import Cluster
 from arclog.engine.duties.doctor import examined
 from arclog.model.config.settings import Settings
-from arclog.results.blobs.object.bucket import address_of as object_address
+from arclog.results.blobs.object import address_of as object_address
 from arclog.results.blobs.postgres import PgConnection
 from arclog.server.auth.tokens import KeySet
 from arclog.stores.postgres import checks as store_checks

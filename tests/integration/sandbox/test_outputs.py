@@ -121,7 +121,7 @@ WRONG = [
     ("ln -s /etc x", {"x": "x/passwd"}, "config", "leads out of the task's folders"),
     ("head -c 2000 /dev/zero > x", {"x": "x"}, "limit", "outputs.x: x: "),
     ("true", {"x": 5}, "config", "outputs.x must be the path of a file, not 5"),
-    ("true", {"a-b": "x"}, "config", "'a-b' cannot be a name"),
+    ("true", {"a-b": "x"}, "config", "'a-b' is not a valid name"),
 ]
 
 

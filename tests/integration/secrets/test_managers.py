@@ -314,7 +314,7 @@ async def test_a_server_that_is_not_there(
         ({"secrets__manager": "azure"}, "vault.azure.net"),
         ({"secrets__manager": "aws"}, "AWS_REGION"),
         ({"secrets__manager": "vault", "secrets__manager_url": "http://vault.example.com"}, "https"),
-        ({"secrets__manager": "vault", "secrets__manager_url": f"https://u:{CANARY}@v"}, "must not hold a user"),
+        ({"secrets__manager": "vault", "secrets__manager_url": f"https://u:{CANARY}@v"}, "must not contain a user"),
         (
             {"secrets__manager": "vault", "secrets__manager_url": "https://v", "secrets__manager_path": "{scope}"},
             "{name}",

@@ -134,7 +134,7 @@ def test_a_key_that_somebody_else_gives_us_has_the_rights_that_it_takes(tmp_path
 def test_a_file_that_holds_no_key(tmp_path, body):
     store(tmp_path).put("a", SCOPE, VALUE, NOW)
     (tmp_path / "secrets.key").write_bytes(body)
-    with pytest.raises(SecretUnavailable, match="holds no key"):
+    with pytest.raises(SecretUnavailable, match="does not contain a key"):
         got(store(tmp_path), "a", SCOPE)
 
 

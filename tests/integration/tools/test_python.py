@@ -250,7 +250,7 @@ async def test_what_is_not_json_is_named_with_its_path(python: Python, expressio
 async def test_a_value_that_holds_itself_is_refused(python: Python) -> None:
     outcome = await python("result = {'a': []}\nresult['a'].append(result)")
     assert outcome.error is not None
-    assert outcome.error.message == "result.a[0]: the dict contains itself, which JSON cannot say"
+    assert outcome.error.message == "result.a[0]: the dict contains itself, which JSON cannot represent"
 
     outcome = await python("result = []\nfor _ in range(100_000):\n    result = [result]")
     assert outcome.error is not None

@@ -15,8 +15,14 @@ import pytest
 
 from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.sandbox.environments import PIP, Installer, installer, known_environments, remove_environment
-from arclog.sandbox.requirements import normalize_requirements
+from arclog.sandbox.environments import (
+    PIP,
+    Installer,
+    installer,
+    known_environments,
+    normalize_requirements,
+    remove_environment,
+)
 from arclog.tools.python import PythonConfig, PythonTool
 from tests.integration.sandbox.wheels import wheel
 from tests.unit.sandbox.support import Log, context, offspring, processes_with, wait_dead

@@ -146,7 +146,7 @@ async def test_refusals_name_the_place_and_the_remedy(python: Python, expression
 
 async def test_an_object_that_holds_itself(python: Python) -> None:
     code = f"{IMPORTS}{CLASSES}result = Point(1, None)\nresult.at = [result]"
-    assert await python.message(code) == "result.at[0]: the Point contains itself, which JSON cannot say"
+    assert await python.message(code) == "result.at[0]: the Point contains itself, which JSON cannot represent"
 
 
 async def test_items_of_a_generator_are_converted_too(python: Python) -> None:

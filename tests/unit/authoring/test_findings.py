@@ -52,9 +52,9 @@ def test_a_planted_mistake_is_found_on_its_line_with_a_remedy(text: str) -> None
     lines = text.splitlines()
     number = next(at for at, line in enumerate(lines, 1) if "#!" in line)
     code = planted_code(text)
-    found = [finding for finding in findings_of(text) if finding.at.line == number and finding.code == code]
-    assert found, f"no {code} on line {number} of\n{text}\nbut {[str(one) for one in findings_of(text)]}"
-    assert found[0].hint or _REMEDY.search(found[0].message), found[0]
+    findings = [finding for finding in findings_of(text) if finding.at.line == number and finding.code == code]
+    assert findings, f"no {code} on line {number} of\n{text}\nbut {[str(other) for other in findings_of(text)]}"
+    assert findings[0].hint or _REMEDY.search(findings[0].message), findings[0]
 
 
 @pytest.mark.parametrize(("text", "remedy"), FROM_OTHER_TOOLS, ids=range(len(FROM_OTHER_TOOLS)))
@@ -72,8 +72,8 @@ def test_a_word_of_another_tool_is_found_on_its_line_with_the_word_of_arclog(tex
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_nothing_is_reported_on_the_examples(path: Path) -> None:
     beside = FilesBeside(Settings()).of(str(path))
-    found = build(path.read_text(), str(path), installed_kinds(), None, beside, thorough=True).findings
-    assert [str(finding) for finding in found] == []
+    findings = build(path.read_text(), str(path), installed_kinds(), None, beside, thorough=True).findings
+    assert [str(finding) for finding in findings] == []
 
 
 @pytest.mark.parametrize(
@@ -96,15 +96,15 @@ def test_nothing_is_reported_on_the_examples(path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_an_author_may_mean_is_left_alone(text: str) -> None:
-    found = findings_of(f"metadata: {{name: p}}\nworkload: {{ids: [1]}}\nworkflow:\n  - step: start\n    {text}\n")
-    assert [str(one) for one in found if one.severity != "info"] == []
+    findings = findings_of(f"metadata: {{name: p}}\nworkload: {{ids: [1]}}\nworkflow:\n  - step: start\n    {text}\n")
+    assert [str(finding) for finding in findings if finding.severity != "info"] == []
 
 
 def test_an_else_that_swallows_errors_is_worth_knowing() -> None:
     task = "kind: http\n      url: https://x.org\n      spec: {policy: {rules: [RULES{else: {then: {do: continue}}}]}}"
     text = f"metadata: {{name: p}}\nworkflow:\n  - step: start\n    tool:\n      {task}\n"
-    (found,) = findings_of(text.replace("RULES", ""))
-    assert (found.code, found.severity) == ("error-swallowed", "info")
+    (finding,) = findings_of(text.replace("RULES", ""))
+    assert (finding.code, finding.severity) == ("error-swallowed", "info")
     error = "{when: \"{{ outcome.status == 'error' }}\", then: {do: fail}}, "
     assert findings_of(text.replace("RULES", error)) == []
 
@@ -151,7 +151,7 @@ def test_the_formats_of_other_programs() -> None:
     assert place["region"] == {"startLine": 3, "startColumn": 5}
     assert run["results"][0]["level"] == "warning"
     odd = as_sarif([(finding, file) for file in ("my flows/ü#1.yaml", "/tmp/a b.yaml")])["runs"][0]["results"]
-    uris = [one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in odd]
+    uris = [result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in odd]
     assert uris == ["my%20flows/%C3%BC%231.yaml", "file:///tmp/a%20b.yaml"]
 
 

@@ -48,7 +48,7 @@ def asked(text: str) -> tuple[Features, Place]:
 
 def words(text: str) -> set[str]:
     features, place = asked(text)
-    return {found.word for found in features.complete(place)}
+    return {candidate.word for candidate in features.complete(place)}
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def words(text: str) -> set[str]:
     ],
 )
 def test_completion(change: tuple[str, str], some: set[str], none: set[str]) -> None:
-    found = words(TEXT.replace(change[0], change[1], 1))
-    assert some <= found
-    assert not none & found
+    completions = words(TEXT.replace(change[0], change[1], 1))
+    assert some <= completions
+    assert not none & completions
 
 
 def test_completion_works_while_the_text_is_broken() -> None:
@@ -106,7 +106,7 @@ def test_filters_are_known() -> None:
     column = text.split("\n")[line - 1].index("length") + 2
     features = Features(text, "p.yaml", installed_kinds())
     assert "**length**: " in features.hover(Place(line, column))
-    assert {"length", "abs"} <= {found.word for found in features.complete(Place(line, column))}
+    assert {"length", "abs"} <= {candidate.word for candidate in features.complete(Place(line, column))}
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_filters_are_known() -> None:
 )
 def test_definition(change: tuple[str, str], line: int | None) -> None:
     features, place = asked(TEXT.replace(change[0], change[1], 1))
-    found = features.definition(place)
-    assert (None if found is None else found.line) == line
+    target = features.definition(place)
+    assert (None if target is None else target.line) == line
 
 
 def talk(*messages: dict[str, Any] | bytes) -> tuple[int, list[dict[str, Any]]]:
@@ -133,12 +133,12 @@ def talk(*messages: dict[str, Any] | bytes) -> tuple[int, list[dict[str, Any]]]:
     target = io.BytesIO()
     code = Server(io.BytesIO(source), target, installed_kinds()).run()
     answers: list[dict[str, Any]] = []
-    rest = target.getvalue()
-    while rest:
-        head, _, rest = rest.partition(b"\r\n\r\n")
+    unread = target.getvalue()
+    while unread:
+        head, _, unread = unread.partition(b"\r\n\r\n")
         length = int(head.split(b":")[1])
-        answers.append(json.loads(rest[:length]))
-        rest = rest[length:]
+        answers.append(json.loads(unread[:length]))
+        unread = unread[length:]
     return code, answers
 
 
@@ -173,7 +173,7 @@ def test_a_session() -> None:
     by_id = {answer["id"]: answer for answer in answers if "id" in answer}
     published = [answer["params"]["diagnostics"] for answer in answers if "method" in answer]
     assert by_id[1]["result"]["capabilities"]["hoverProvider"] is True
-    assert {one["code"] for one in published[0]} >= {"unknown-kind"}
+    assert {finding["code"] for finding in published[0]} >= {"unknown-kind"}
     assert published[0][0]["range"]["start"]["line"] == 13
     assert published[1] == []
     assert published[-1] == []
@@ -200,9 +200,9 @@ def test_places_are_counted_in_units_of_utf_16() -> None:
         {"method": "textDocument/didOpen", "params": opened},
         {"id": 1, "method": "textDocument/definition", "params": place},
     )
-    (found,) = answers[0]["params"]["diagnostics"]
+    (diagnostic,) = answers[0]["params"]["diagnostics"]
     at = line.index("nobody") + 1  # one sign takes two units
-    assert found["range"] == {
+    assert diagnostic["range"] == {
         "start": {"line": 3, "character": at},
         "end": {"line": 3, "character": at + len("nobody")},
     }
@@ -226,7 +226,7 @@ def test_a_file_of_somebody_else_does_not_stop_it(bomb: str) -> None:
     at = {"textDocument": {"uri": "file:///p.yaml"}, "position": {"line": 2, "character": 9}}
     source = [
         message("textDocument/didOpen", textDocument={"uri": "file:///p.yaml", "text": bomb}),
-        *(message(f"textDocument/{what}", number, **at) for number, what in enumerate(("hover", "completion"))),
+        *(message(f"textDocument/{method}", number, **at) for number, method in enumerate(("hover", "completion"))),
         message("shutdown", 2),
         message("exit"),
     ]

@@ -105,8 +105,8 @@ def flow(tmp_path: Path) -> Path:
 
 def test_check_finds_nothing(flow: Path) -> None:
     beside = FilesBeside(Settings()).of(str(flow))
-    found = build(FLOW, str(flow), installed_kinds(), None, beside, thorough=True).findings
-    assert [finding for finding in found if finding.severity != "info"] == []
+    findings = build(FLOW, str(flow), installed_kinds(), None, beside, thorough=True).findings
+    assert [finding for finding in findings if finding.severity != "info"] == []
 
 
 def test_check_and_migrate_know_files_of_tests(flow: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +147,7 @@ def test_its_expanded_form_has_the_same_net(flow: Path) -> None:
 def test_the_language_server_completes_and_explains_the_keys(flow: Path) -> None:
     text = FLOW.replace("    final_step: tidy_up\n", "    \n")
     features = Features(text, str(flow), installed_kinds())
-    assert {"final_step", "priority"} <= {found.word for found in features.complete(Place(5, 5))}
+    assert {"final_step", "priority"} <= {candidate.word for candidate in features.complete(Place(5, 5))}
     assert "whether the run succeeded or failed" in Features(FLOW, str(flow), installed_kinds()).hover(Place(5, 7))
 
 

@@ -44,13 +44,13 @@ def flow(tmp_path: Path) -> Path:
     return tmp_path / "flow.yaml"
 
 
-def found(flow: Path) -> list[str]:
+def findings_of(flow: Path) -> list[str]:
     findings = Features(flow.read_text(), str(flow), installed_kinds()).findings()
     return [f"{finding.at.line} {finding.code} {finding.message}" for finding in findings]
 
 
 def test_code_that_is_right_has_no_findings(flow: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert found(flow) == []
+    assert findings_of(flow) == []
     assert command(["check", "--strict", str(flow)]) == 0
     assert command(["fmt", str(flow)]) == 0
     assert command(["fmt", "--check", str(flow)]) == 0
@@ -59,7 +59,7 @@ def test_code_that_is_right_has_no_findings(flow: Path, capsys: pytest.CaptureFi
 
 def test_findings_in_a_file_name_its_line(flow: Path) -> None:
     (flow.parent / "jobs/clean.py").write_text("def main(rows, limit):\n    return rowz[:limit]\n")
-    assert found(flow) == [
+    assert findings_of(flow) == [
         "4 python-args jobs/clean.py:1: main() needs 'limit', which args does not give",
         "4 python-name jobs/clean.py:2: python: the name 'rowz' is not defined",
     ]
@@ -68,7 +68,7 @@ def test_findings_in_a_file_name_its_line(flow: Path) -> None:
 def test_findings_in_a_module_and_in_what_it_imports_are_reported_once(flow: Path) -> None:
     (flow.parent / "jobs/shared.py").write_text("FACTOR = two\n")
     (flow.parent / "jobs/total.py").write_text(TOTAL.replace("rows):", "rows, day):"))
-    assert found(flow) == [
+    assert findings_of(flow) == [
         "4 python-name jobs/shared.py:1: python: the name 'two' is not defined",
         "8 python-args jobs/total.py:4: add() needs 'day', which args does not give",
     ]
@@ -76,7 +76,7 @@ def test_findings_in_a_module_and_in_what_it_imports_are_reported_once(flow: Pat
 
 def test_code_that_does_not_compile_is_an_error_of_the_playbook(flow: Path) -> None:
     (flow.parent / "jobs/clean.py").write_text("def main(:\n")
-    assert [text.split(": ", 1)[0] for text in found(flow)] == ["4 python-syntax jobs/clean.py:1"]
+    assert [text.split(": ", 1)[0] for text in findings_of(flow)] == ["4 python-syntax jobs/clean.py:1"]
 
 
 def test_tests_run_the_code_of_files_and_modules(flow: Path) -> None:
@@ -89,6 +89,6 @@ def test_tests_run_the_code_of_files_and_modules(flow: Path) -> None:
 
 def test_a_missing_file_is_reported_by_every_tool(flow: Path) -> None:
     (flow.parent / "jobs/clean.py").unlink()
-    assert found(flow)[0].startswith("4 missing-file")
+    assert findings_of(flow)[0].startswith("4 missing-file")
     assert "missing-file" in run_file(str(flow.with_name("flow.test.yaml"))).problem
     assert [finding.code for finding in migrate(FLOW, str(flow), installed_kinds()).undecided] == ["missing-file"]

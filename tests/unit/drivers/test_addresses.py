@@ -19,5 +19,7 @@ def test_secrets_of_an_address() -> None:
 
 
 def test_texts_of_other_programs_lose_their_logins() -> None:
-    said = "error: http://u:ca@nary/x@pypi.example/simple and 'https://token@h/y' gave 401, see https://h/z"
-    assert without_logins(said) == "error: http://…@pypi.example/simple and 'https://…@h/y' gave 401, see https://h/z"
+    message = "error: http://u:ca@nary/x@pypi.example/simple and 'https://token@h/y' gave 401, see https://h/z"
+    assert (
+        without_logins(message) == "error: http://…@pypi.example/simple and 'https://…@h/y' gave 401, see https://h/z"
+    )

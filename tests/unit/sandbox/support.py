@@ -64,7 +64,7 @@ def all_processes() -> list[Path]:
 
 def processes_with(text: str) -> list[int]:
     """Living processes whose command line holds the text, ourselves excepted."""
-    found = []
+    pids = []
     for process in all_processes():
         try:
             line = (process / "cmdline").read_bytes()
@@ -72,12 +72,19 @@ def processes_with(text: str) -> list[int]:
         except OSError:
             continue
         if text.encode() in line and state != "Z" and int(process.name) != os.getpid():
-            found.append(int(process.name))
-    return found
+            pids.append(int(process.name))
+    return pids
 
 
 #: Servers that a test process keeps for all its tests; what stands below them is theirs.
-_KEEPERS = ("postgres_keeper", "nats-server", "moto", "multiprocessing.forkserver", "multiprocessing.resource_tracker")
+_KEEPERS = (
+    "postgres_keeper",
+    "nats-server",
+    "moto",
+    "multiprocessing.forkserver",
+    "multiprocessing.resource_tracker",
+    "tests.servers.command_parent",
+)
 
 
 def offspring() -> list[int]:
@@ -90,12 +97,12 @@ def offspring() -> list[int]:
             continue
         if fields[0] != "Z" and not _is_kept(process):
             parents[int(process.name)] = int(fields[1])
-    found = {os.getpid()}
+    pids = {os.getpid()}
     while True:
-        more = {pid for pid, parent in parents.items() if parent in found} - found
+        more = {pid for pid, parent in parents.items() if parent in pids} - pids
         if not more:
-            return sorted(found - {os.getpid()})
-        found |= more
+            return sorted(pids - {os.getpid()})
+        pids |= more
 
 
 def _is_kept(process: Path) -> bool:

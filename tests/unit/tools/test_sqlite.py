@@ -29,10 +29,10 @@ async def test_rows_come_back_as_maps_with_their_columns_and_count(sql):
     done = await sql("INSERT INTO t (name) VALUES ({{ a }}), ({{ b }})", {"a": "Ann", "b": None})
     assert done.result == {"columns": [], "rows": [], "row_count": 2}
     assert done.helper == {"sqlite": {"code": None, "rowcount": 2}}
-    found = await sql("SELECT id, name FROM t ORDER BY id")
+    outcome = await sql("SELECT id, name FROM t ORDER BY id")
     rows = [{"id": 1, "name": "Ann"}, {"id": 2, "name": None}]
-    assert found.result == {"columns": ["id", "name"], "rows": rows, "row_count": 2}
-    assert (found.data_at, found.stored) == ("rows", None)
+    assert outcome.result == {"columns": ["id", "name"], "rows": rows, "row_count": 2}
+    assert (outcome.data_at, outcome.stored) == ("rows", None)
 
 
 async def test_no_rows_still_have_their_columns(sql):

@@ -49,13 +49,13 @@ def target_of(text: str) -> Target:
     except (httpx2.InvalidURL, UnicodeError) as problem:
         if "@" in text:
             raise refused(
-                "url: it is not a web address; put credentials into a keychain entry and name it in auth"
+                "url: it is not a web address; put credentials in a keychain entry and name it in auth"
             ) from None
         raise refused(f"url: {shortened(text)!r} is not a web address: {problem}") from None
     if url.scheme not in ("http", "https"):
         raise refused(f"url: {shortened(text)!r} starts with neither http:// nor https://")
     if url.userinfo:
-        raise refused("url: it holds a user name or password; declare a keychain entry and name it in auth")
+        raise refused("url: it contains a user name or password; declare a keychain entry and name it in auth")
     if not url.host or "%" in url.host:
         raise refused(f"url: {shortened(text)!r} names no host")
     if url.port is not None and not 0 < url.port < 65536:
@@ -207,14 +207,14 @@ class _Guarded(httpcore2.AsyncNetworkBackend):
                 addresses = await self._guard.addresses(host, port)
         except TimeoutError:
             raise httpcore2.ConnectTimeout(f"resolving {host}") from None
-        for left in range(len(addresses) - 1, -1, -1):
+        for others in range(len(addresses) - 1, -1, -1):
             remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
             # Leave time for the remaining addresses if this one does not respond.
-            share = None if remaining is None else remaining / (left + 1)
+            share = None if remaining is None else remaining / (others + 1)
             try:
-                return await connect(addresses[-1 - left], port, share, local_address)
+                return await connect(addresses[-1 - others], port, share, local_address)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                if not left:
+                if not others:
                     raise
         raise AssertionError("the guard answers with an address, or fails")
 

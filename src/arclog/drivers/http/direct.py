@@ -6,6 +6,9 @@ redirects, proxies or encodings: it writes a request and reads the response.
 
 Invariants: a connection carries one request at a time. It is kept only if its response was read to the end, nothing
 followed the response, and neither side wants to close it.
+
+Several server processes may share an address. A response names the process that sent it (`Arclog-Server`), and a
+request can name the process that it prefers; any process can answer it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from arclog.operations.operation import SERVER_HEADER
+
 if TYPE_CHECKING:
     import ssl
 
@@ -21,10 +26,13 @@ if TYPE_CHECKING:
 KEPT_S = 3.0
 #: Maximum number of idle connections to one server.
 KEPT = 128
+#: With so many idle connections to other processes, no connection is opened for a preferred one.
+_ENOUGH = 64
 #: Maximum length of a response's head, and of a line in a chunked body.
 _LONGEST_HEAD = 65_536
 _END_OF_HEAD = b"\r\n\r\n"
 _NO_BODY = (204, 304)
+_SERVER = SERVER_HEADER.lower()
 
 
 class RequestFailed(Exception):
@@ -52,6 +60,11 @@ class Answer(NamedTuple):
     @property
     def is_success(self) -> bool:
         return 200 <= self.status < 300
+
+    @property
+    def server(self) -> str:
+        """The process that answered; '' if it has no name."""
+        return self.headers.get(_SERVER, "")
 
 
 class Origin(NamedTuple):
@@ -89,18 +102,20 @@ class DirectClient:
         body: bytes | None = None,
         connect_s: float,
         silence_s: float,
+        server: str = "",
     ) -> Answer:
-        """Send a request and read the whole response.
+        """Send a request and read the whole response. A connection to the process `server` is used if one is idle.
 
         `target` is the encoded path and query. Raises NotConnected if there is no connection after `connect_s`,
         NotAnswered if no data was received or sent for `silence_s`, and BrokenOff.
         """
-        wire = self._idle_wire(origin) or await _connected(origin, connect_s)
+        wire = self._idle_wire(origin, server) or await _connected(origin, connect_s)
         try:
             answer = await wire.exchange(_request(origin, method, target, headers, body), silence_s)
         except BaseException:  # also on cancellation: a late response would be read as that of the next request
             wire.abort()
             raise
+        wire.server = answer.server
         self._keep(origin, wire)
         return answer
 
@@ -112,10 +127,12 @@ class DirectClient:
                 wire.close()
         self._idle.clear()
 
-    def _idle_wire(self, origin: Origin) -> _Wire | None:
+    def _idle_wire(self, origin: Origin, server: str) -> _Wire | None:
         wires = self._idle.get(origin)
         while wires:
-            wire = wires.pop()
+            wire = _chosen(wires, server)
+            if wire is None:
+                return None
             if wire.is_usable(self._kept_s):
                 return wire
             wire.close()
@@ -130,6 +147,18 @@ class DirectClient:
         # The first one has been unused for longest. It is closed here because no later request might examine it.
         if not wires[0].is_usable(self._kept_s):
             wires.pop(0).close()
+
+
+def _chosen(wires: list[_Wire], server: str) -> _Wire | None:
+    """Remove the most recently used connection to a process and return it; the last one for any process. Without a
+    connection to that process, returns None if a new one should be opened.
+    """
+    if not server or wires[-1].server == server:
+        return wires.pop()
+    for index in range(len(wires) - 2, -1, -1):
+        if wires[index].server == server:
+            return wires.pop(index)
+    return wires.pop() if len(wires) >= _ENOUGH else None
 
 
 async def _connected(origin: Origin, connect_s: float) -> _Wire:
@@ -167,6 +196,8 @@ class _Wire(asyncio.Protocol):
         self._may_stay = True
         self._heard_at = 0.0
         self._unsent = 0
+        #: the process that answered the last request; '' if it has no name
+        self.server = ""
 
     # ── called by the client ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -341,7 +372,7 @@ class _Reader:
             if len(received) < after + 2:
                 return None
             if received[after : after + 2] != b"\r\n":
-                raise ValueError("a chunk of the answer is longer than it says")
+                raise ValueError("a chunk of the answer is longer than its declared size")
             self._chunks.append(bytes(received[begin:after]))
             del received[: after + 2]
 

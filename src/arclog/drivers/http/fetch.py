@@ -100,9 +100,9 @@ class Fetcher:
 
 def _message(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Message:
     target = target_of(url)
-    given = {name.lower(): value for name, value in headers.items()}
-    sent = {"host": target.authority, "accept-encoding": "identity", **given}
+    by_name = {name.lower(): value for name, value in headers.items()}
+    sent = {"host": target.authority, "accept-encoding": "identity", **by_name}
     if body is None:
         return Message(method, target, sent, None)
     sent["content-length"] = str(len(body))
-    return Message(method, target, sent, Payload(body, len(body), given.get("content-type", "")))
+    return Message(method, target, sent, Payload(body, len(body), by_name.get("content-type", "")))

@@ -236,11 +236,11 @@ async def _connected(forwarder: Forwarder, route: Route, host: str, port: int) -
     except TimeoutError:
         raise Failure(late) from None
     problem = late
-    for left in range(len(addresses), 0, -1):
+    for count in range(len(addresses), 0, -1):
         try:
             # Leave time for the remaining addresses if this one does not respond.
-            async with asyncio.timeout(max(0.001, until - time.monotonic()) / left):
-                _, side = await loop.create_connection(lambda: _Side(forwarder), addresses[-left], port)
+            async with asyncio.timeout(max(0.001, until - time.monotonic()) / count):
+                _, side = await loop.create_connection(lambda: _Side(forwarder), addresses[-count], port)
                 return side
         except TimeoutError:
             problem = late

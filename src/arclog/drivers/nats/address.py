@@ -79,12 +79,12 @@ def servers_of(text: str) -> tuple[tuple[Server, ...], Login]:
     login = Login()
     scheme = "nats"
     for part in text.split(","):
-        rest = part.strip()
-        if "://" in rest.partition("@")[0]:
-            scheme, rest = rest.split("://", 1)
+        remainder = part.strip()
+        if "://" in remainder.partition("@")[0]:
+            scheme, remainder = remainder.split("://", 1)
         if scheme not in SCHEMES:
             raise AddressError(f"it is not an address of a NATS server; give {FORM}")
-        written, at, where = rest.rpartition("@")
+        written, at, where = remainder.rpartition("@")
         if at and servers and login == Login():
             # Otherwise the first part of a password with a comma would be parsed as a server, and shown.
             raise AddressError("credentials must be in the first of several addresses (a comma in a password is %2C)")
@@ -122,7 +122,7 @@ def creds_login(text: str) -> Login:
     """Return the login of a .creds file. Raises AddressError."""
     jwt, seed = _JWT.search(text), _SEED.search(text)
     if jwt is None or seed is None:
-        raise AddressError("is no .creds file: it has to hold a NATS USER JWT and a USER NKEY SEED")
+        raise AddressError("is not a .creds file: it must contain a NATS USER JWT and a USER NKEY SEED")
     return Login(jwt=jwt[1], seed=seed[1])
 
 

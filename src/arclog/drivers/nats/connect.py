@@ -130,11 +130,13 @@ class Connection(Client):
                 self._transport.close()  # type: ignore[no-untyped-call]  # not typed there
         # Tasks that are left would be reported by Python when they are garbage-collected.
         own = (self._reading_task, self._ping_interval_task, self._flusher_task, self._reconnection_task, *listening)
-        left = [task for task in own if task is not None and not task.done() and task is not asyncio.current_task()]
-        for task in left:
+        unfinished = [
+            task for task in own if task is not None and not task.done() and task is not asyncio.current_task()
+        ]
+        for task in unfinished:
             task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=within_s)
+        if unfinished:
+            await asyncio.wait(unfinished, timeout=within_s)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         info.pop("connect_urls", None)

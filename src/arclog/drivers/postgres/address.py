@@ -70,9 +70,9 @@ class PostgresAddress(Struct, frozen=True):
 
 def address_of(text: str, **more: Any) -> PostgresAddress:
     """Parse a URL or libpq's `key=value …`. The keywords in `more` take precedence. Raises AddressError."""
-    given = {key: str(value) for key, value in more.items() if value is not None}
-    parts = {**(parts_of(text) if text or not given else {}), **given}
-    if not parts.keys() <= _known():
+    options = {key: str(value) for key, value in more.items() if value is not None}
+    parts = {**(parts_of(text) if text or not options else {}), **options}
+    if not parts.keys() <= _keywords():
         raise AddressError(f"it has a keyword that PostgreSQL does not know; {ENCODED}")
     if not _PORTS.fullmatch(parts.get("port", "")):
         raise AddressError(f"the port is not a number: {ENCODED}")
@@ -99,7 +99,7 @@ def parts_of(text: str) -> dict[str, str]:
 
 
 @cache
-def _known() -> frozenset[str]:
+def _keywords() -> frozenset[str]:
     """Return libpq's keywords."""
     from psycopg import pq
 
@@ -107,24 +107,24 @@ def _known() -> frozenset[str]:
 
 
 def _of_url(text: str) -> dict[str, str]:
-    rest = text.partition("://")[2]
+    remainder = text.partition("://")[2]
     parts: dict[str, str] = {}
     # As in libpq, user and password end at the first @, unless a / comes before it.
-    ends = re.search(r"[@/]", rest)
+    ends = re.search(r"[@/]", remainder)
     if ends and ends[0] == "@":
-        login, rest = rest[: ends.start()], rest[ends.end() :]
+        login, remainder = remainder[: ends.start()], remainder[ends.end() :]
         if _QUERY.search(login):
             raise AddressError(f"there is a ?name= before an @: {ENCODED}")
         user, colon, password = login.partition(":")
         parts["user"] = _decoded(user, "user")
         if colon:
             parts["password"] = _decoded(password, "password")
-    if "@" in rest or "#" in rest:
+    if "@" in remainder or "#" in remainder:
         raise AddressError(f"there is an @ or # where none belongs: {ENCODED}")
-    where, _, query = rest.partition("?")
+    where, _, query = remainder.partition("?")
     hosts, _, database = where.partition("/")
     if "/" in database:
-        raise AddressError(f"there is more than one / behind the host: {ENCODED}")
+        raise AddressError(f"there is more than one / after the host: {ENCODED}")
     if hosts:
         names, ports = zip(*map(_host, hosts.split(",")), strict=True)
         parts["host"] = ",".join(names)
@@ -145,10 +145,10 @@ def _of_url(text: str) -> dict[str, str]:
 
 def _host(text: str) -> tuple[str, str]:
     host = _HOST.match(text)
-    rest = text[host.end() :] if host else text
-    if host is None or not (rest == "" or rest.startswith(":")):
+    remainder = text[host.end() :] if host else text
+    if host is None or not (remainder == "" or remainder.startswith(":")):
         raise AddressError(f"the host cannot be read: {ENCODED}")
-    return _decoded(host[1] or host[2], "host"), rest[1:]
+    return _decoded(host[1] or host[2], "host"), remainder[1:]
 
 
 def _decoded(text: str, part: str) -> str:

@@ -85,8 +85,8 @@ class _Connection:
                 self._database.close()
             self._socket.close()
 
-    def _connect(self, given: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        self._database = duckdb.connect(given["database"], config=given["options"])
+    def _connect(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        self._database = duckdb.connect(arguments["database"], config=arguments["options"])
         return {}, b""
 
     def _begin(self, _: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -102,17 +102,17 @@ class _Connection:
             self._database.close()
         return {}, b""
 
-    def _execute(self, given: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        self._database.execute(given["sql"], given["params"])
+    def _execute(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        self._database.execute(arguments["sql"], arguments["params"])
         return {"columns": self._columns()}, b""
 
-    def _statement(self, given: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    def _statement(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         """Execute like `execute` if the SQL is one statement, and return the kind of statement as well."""
-        statements = duckdb.extract_statements(given["sql"])
+        statements = duckdb.extract_statements(arguments["sql"])
         if len(statements) != 1:
             return {"count": len(statements)}, b""
         parsed = statements[0]
-        self._database.execute(parsed, given["params"])
+        self._database.execute(parsed, arguments["params"])
         return {
             "count": 1,
             "columns": self._columns(),
@@ -123,6 +123,6 @@ class _Connection:
     def _columns(self) -> list[tuple[str, str]]:
         return [(str(column[0]), str(column[1])) for column in self._database.description or []]
 
-    def _fetch(self, given: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        rows = self._database.fetchmany(given["most"])
+    def _fetch(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        rows = self._database.fetchmany(arguments["most"])
         return {}, packed_rows(rows) if rows else b""

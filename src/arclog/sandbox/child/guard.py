@@ -257,12 +257,12 @@ class _Watch:
         for file in files[1:]:
             os.close(file)
         self._watch()
-        left = self._end_family()
+        killed = self._end_family()
         failure = os.read(failure_read, 4096).decode()
         report(
             self.channel,
             status=self.status,
-            left=left,
+            killed=killed,
             crowd=self.crowd,
             memory=self.memory,
             failed=failure,
@@ -342,23 +342,23 @@ class _Watch:
 
     def _end_family(self) -> int:
         """Kill until no child is left. Return the number of processes besides the runner that were still alive."""
-        left: set[int] = set()
+        killed: set[int] = set()
         while True:
             if self.isolated:
                 trees.send_signal(-1, signal.SIGKILL)
             else:
                 for pid in trees.family(os.getpid()):
-                    left.add(pid)
+                    killed.add(pid)
                     trees.send_signal(pid, signal.SIGKILL)
             # Waiting is safe: every direct child has been killed. Each death may turn orphans into our children.
             try:
                 pid, status = os.waitpid(-1, 0)
             except ChildProcessError:
                 break
-            left.add(pid)
+            killed.add(pid)
             if pid == self.runner:
                 self.status = status
-        return len(left - {self.runner, self.relay})
+        return len(killed - {self.runner, self.relay})
 
 
 def _remove(name: str, parent: int, view: View | None) -> None:

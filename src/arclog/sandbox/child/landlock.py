@@ -41,12 +41,12 @@ def version() -> int:
 
 def restrict(read: Iterable[str], write: Iterable[str]) -> int:
     """Restrict this process to these paths. Return the version in force, or 0 without Landlock."""
-    known = version()
-    if not known:
+    in_force = version()
+    if not in_force:
         return 0
-    rights = _ALL[min(known, max(_ALL))]
-    scopes = _SCOPE_ABSTRACT | _SCOPE_SIGNAL if known >= SCOPED else 0
-    attributes = struct.pack("=QQQ", rights, 0, scopes)[: 24 if known >= SCOPED else 8]
+    rights = _ALL[min(in_force, max(_ALL))]
+    scopes = _SCOPE_ABSTRACT | _SCOPE_SIGNAL if in_force >= SCOPED else 0
+    attributes = struct.pack("=QQQ", rights, 0, scopes)[: 24 if in_force >= SCOPED else 8]
     ruleset = kernel.syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint(0))
     try:
         for path in read:
@@ -56,7 +56,7 @@ def restrict(read: Iterable[str], write: Iterable[str]) -> int:
         kernel.syscall(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint(0))
     finally:
         os.close(ruleset)
-    return known
+    return in_force
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:

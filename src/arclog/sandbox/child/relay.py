@@ -249,11 +249,11 @@ class _Relay:
             raise OSError(errno.ENETUNREACH, "there is no listener")
         domain, port = task.getsockopt(_socket.SOL_SOCKET, _SO_DOMAIN), listener.getsockname()[1]
         if domain == _INET:
-            here = "127.0.0.1"
+            loopback = "127.0.0.1"
         else:
-            here = "::1" if listener.family == _socket.AF_INET6 else "::ffff:127.0.0.1"
+            loopback = "::1" if listener.family == _socket.AF_INET6 else "::ffff:127.0.0.1"
         try:
-            task.connect((here, port))
+            task.connect((loopback, port))
         except BlockingIOError:
             pass
         source = task.getsockname()[1]
@@ -337,7 +337,7 @@ def _accepted(listener: _socket.socket, source: int) -> _socket.socket:
         if address[1] == source:
             return sock
         sock.close()
-    raise OSError(errno.ECONNABORTED, "the connection did not come")
+    raise OSError(errno.ECONNABORTED, "the connection was not received")
 
 
 def _listener() -> _socket.socket:
@@ -365,12 +365,12 @@ def _memory(pid: int, address: int, size: int) -> bytes:
     """Read an address from the memory of a process, at most _MOST_ADDRESS bytes."""
     size = min(size, _MOST_ADDRESS)
     buffer = ctypes.create_string_buffer(size or 1)
-    here = _Vector(ctypes.cast(buffer, ctypes.c_void_p), size)
-    there = _Vector(ctypes.c_void_p(address), size)
+    local = _Vector(ctypes.cast(buffer, ctypes.c_void_p), size)
+    remote = _Vector(ctypes.c_void_p(address), size)
     enabled, none = ctypes.c_ulong(1), ctypes.c_ulong(0)
     _libc.process_vm_readv.restype = ctypes.c_ssize_t
     count = int(
-        _libc.process_vm_readv(ctypes.c_int(pid), ctypes.byref(here), enabled, ctypes.byref(there), enabled, none)
+        _libc.process_vm_readv(ctypes.c_int(pid), ctypes.byref(local), enabled, ctypes.byref(remote), enabled, none)
     )
     if count < 0:
         raise OSError(ctypes.get_errno(), "the address cannot be read")

@@ -139,7 +139,7 @@ class TaskModules:
         return name not in self._modules or self._modules[name]["path"].endswith("/__init__.py")
 
     def _is_folder(self, name: str) -> bool:
-        return any(known.startswith(f"{name}.") for known in self._modules)
+        return any(module.startswith(f"{name}.") for module in self._modules)
 
 
 # ── runner ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -350,9 +350,9 @@ def _explained(problem: BaseException, names: set[str], limits: dict[str, str]) 
     fault = _fault("exception", _shortened(message, _MESSAGE_MAX), kind)
     if isinstance(problem, MemoryError):
         fault = _fault("limit", f"MemoryError: the task needs more memory than {limits['memory']}", kind)
-        fault["retire"] = "it met its memory limit"
+        fault["retire"] = "it reached its memory limit"
     elif isinstance(problem, OSError) and problem.errno == errno.EFBIG:
-        fault = _fault("limit", f"{message}: a file grew over {limits['file']}", kind)
+        fault = _fault("limit", f"{message}: a file grew larger than {limits['file']}", kind)
     fault["py"] = {"exception": kind, "traceback": _shortened(text, _TRACEBACK_MAX)}
     fault["refused"] = _refused(problem) or None
     return fault

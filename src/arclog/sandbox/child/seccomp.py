@@ -139,7 +139,7 @@ def program(architecture: int, families: Collection[int], *, ask_to_connect: boo
     code += _checked(_IOCTL, _SECOND_ARGUMENT_AT, terminal)
     sharing = [_do(_LOAD, _THIRD_ARGUMENT_AT), _do(_EQUAL, _SO_REUSEPORT, 0, 1), _do(_RETURN, refused)]
     code += _checked(_SETSOCKOPT, _SECOND_ARGUMENT_AT, [_do(_EQUAL, _SOL_SOCKET, 0, len(sharing)), *sharing])
-    family = [word for known in sorted(families) for word in (_do(_EQUAL, known, 0, 1), _do(_RETURN, _ALLOW))]
+    family = [word for protocol in sorted(families) for word in (_do(_EQUAL, protocol, 0, 1), _do(_RETURN, _ALLOW))]
     code += _checked(_SOCKET, _FIRST_ARGUMENT_AT, [*family, _do(_RETURN, _ERRNO | errno.EAFNOSUPPORT)])
     code.append(_do(_RETURN, _ALLOW))
     return b"".join(code)

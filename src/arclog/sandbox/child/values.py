@@ -42,9 +42,9 @@ def reader_of(value: Any) -> Callable[[Any], Any] | None:
     return _by_class(value, _COLUMNS)
 
 
-def _by_class(value: Any, known: dict[str, Callable[..., Any]]) -> Callable[..., Any] | None:
+def _by_class(value: Any, handlers: dict[str, Callable[..., Any]]) -> Callable[..., Any] | None:
     for kind in type(value).__mro__:
-        handler = known.get(f"{str(kind.__module__).partition('.')[0]}.{kind.__qualname__}")
+        handler = handlers.get(f"{str(kind.__module__).partition('.')[0]}.{kind.__qualname__}")
         if handler is not None:
             return handler
     return None
@@ -215,7 +215,7 @@ def _converted(value: Any, path: str, above: tuple[int, ...]) -> Any:
     if type(value) in _LEAVES or isinstance(value, (str, int, float)):
         return value
     if id(value) in above:
-        raise NotJSON(f"{path}: the {type(value).__name__} contains itself, which JSON cannot say")
+        raise NotJSON(f"{path}: the {type(value).__name__} contains itself, which JSON cannot represent")
     if len(above) >= MAX_DEPTH:
         raise NotJSON(f"{path[:200]}…: nested deeper than {MAX_DEPTH} levels; return a flatter value")
     within = (*above, id(value))

@@ -35,7 +35,7 @@ from arclog.secrets.managers.http import (
 )
 from arclog.secrets.naming import Paths, json_fields
 
-_REMEDY = "see the policy of the identity that it is asked with, and its credentials"
+_REMEDY = "check the policy of the identity that sends the request, and its credentials"
 _CONTAINER = "http://169.254.170.2"
 _INSTANCE = "http://169.254.169.254"
 #: A secret name for the health check, and the errors that prove that the service knows the caller.
@@ -62,10 +62,10 @@ class AwsSecretsManager:
         )
         if not re.fullmatch(r"[a-z0-9-]+", self._region):
             raise SettingsError("secrets.manager is aws: set ARCLOG_SECRETS_AWS_REGION, or AWS_REGION")
-        given = settings.text("secrets.manager_url") or environment("AWS_ENDPOINT_URL_SECRETS_MANAGER", "")
+        endpoint = settings.text("secrets.manager_url") or environment("AWS_ENDPOINT_URL_SECRETS_MANAGER", "")
         suffix = "amazonaws.com.cn" if self._region.startswith("cn-") else "amazonaws.com"
         self._url = checked_address(
-            given or f"https://secretsmanager.{self._region}.{suffix}", "ARCLOG_SECRETS_MANAGER_URL"
+            endpoint or f"https://secretsmanager.{self._region}.{suffix}", "ARCLOG_SECRETS_MANAGER_URL"
         )
         self._sts = environment("AWS_ENDPOINT_URL_STS", "") or f"https://sts.{self._region}.{suffix}"
         self._settings = settings
@@ -76,7 +76,7 @@ class AwsSecretsManager:
         self.place = "AWS Secrets Manager"
 
     async def read(self, path: str) -> str:
-        answer = await self._asked(path)
+        answer = await self._request(path)
         code = _code(answer)
         if code == "ResourceNotFoundException":
             raise SecretNotThere(path)
@@ -93,7 +93,7 @@ class AwsSecretsManager:
             raise SecretUnavailable(f"the secret {path} of AWS Secrets Manager is not text", kind="config") from None
 
     async def check(self) -> None:
-        answer = await self._asked(_PROBE)
+        answer = await self._request(_PROBE)
         if answer.status != 200 and _code(answer) not in _KNOWN_CALLER:
             raise self._http.refusal(answer, self._url, _code(answer), _REMEDY)
 
@@ -103,7 +103,7 @@ class AwsSecretsManager:
     async def close(self) -> None:
         await self._http.close()
 
-    async def _asked(self, name: str) -> Answer:
+    async def _request(self, name: str) -> Answer:
         keys = await self._login.token()
         body = msgspec.json.encode({"SecretId": name})
         at = datetime.fromtimestamp(self._clock.now() / MICROS, UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -148,7 +148,7 @@ class AwsSecretsManager:
         text = answer.body.decode("utf-8", "replace")
         if answer.status != 200:
             raise self._http.refusal(
-                answer, self._sts, _tag(text, "Code"), "see AWS_ROLE_ARN and the role's trust policy"
+                answer, self._sts, _tag(text, "Code"), "check AWS_ROLE_ARN and the role's trust policy"
             )
         fields = {name: _tag(text, name) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")}
         return self._keys(fields, "STS")
@@ -180,7 +180,7 @@ class AwsSecretsManager:
 
         access, secret = text("AccessKeyId", "access_key_id"), text("SecretAccessKey", "secret_access_key")
         if not access or not secret:
-            message = f"{source} gives no AccessKeyId and SecretAccessKey"
+            message = f"{source} returned no AccessKeyId and SecretAccessKey"
             raise SecretUnavailable(message, kind="config")
         ends = text("Expiration")
         try:

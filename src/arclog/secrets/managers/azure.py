@@ -53,7 +53,7 @@ class AzureKeyVault:
         self.place = "Azure Key Vault"
 
     async def read(self, path: str) -> str:
-        answer = await self._asked(path)
+        answer = await self._request(path)
         if answer.status == 404:
             raise SecretNotThere(path)
         value = answer.fields.get("value")
@@ -62,7 +62,7 @@ class AzureKeyVault:
         return value
 
     async def check(self) -> None:
-        answer = await self._asked(_PROBE)
+        answer = await self._request(_PROBE)
         # A caller that may not read the secret is authenticated.
         if answer.status not in (200, 403, 404):
             raise self._http.refusal(answer, self._url, _code(answer), _REMEDY)
@@ -73,15 +73,15 @@ class AzureKeyVault:
     async def close(self) -> None:
         await self._http.close()
 
-    async def _asked(self, name: str) -> Answer:
+    async def _request(self, name: str) -> Answer:
         headers = {"Authorization": f"Bearer {await self._login.token()}"}
         return await self._http.ask("GET", f"{self._url}/secrets/{name}?api-version={_VERSION}", headers=headers)
 
     async def _fetch_token(self) -> tuple[str, float | None]:
-        given = json_fields(credentials_text(self._settings)) or {}
+        credentials = json_fields(credentials_text(self._settings)) or {}
 
         def text(name: str) -> str:
-            return str(given.get(name) or os.environ.get(f"AZURE_{name.upper()}", ""))
+            return str(credentials.get(name) or os.environ.get(f"AZURE_{name.upper()}", ""))
 
         tenant, client, secret = text("tenant_id"), text("client_id"), text("client_secret")
         assertion = os.environ.get("AZURE_FEDERATED_TOKEN_FILE", "")

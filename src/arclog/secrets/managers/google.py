@@ -49,7 +49,7 @@ class GoogleSecretManager:
         self.place = "Google Secret Manager"
 
     async def read(self, path: str) -> str:
-        url, answer = await self._asked(path)
+        url, answer = await self._request(path)
         if answer.status == 404:
             raise SecretNotThere(path)
         if answer.status != 200:
@@ -62,7 +62,7 @@ class GoogleSecretManager:
             raise SecretUnavailable(f"the secret {path} of Google Secret Manager is not text", kind="config") from None
 
     async def check(self) -> None:
-        url, answer = await self._asked(_PROBE)
+        url, answer = await self._request(_PROBE)
         # A caller that may not read the secret is authenticated.
         if answer.status not in (200, 403, 404):
             raise self._http.refusal(answer, url, _status(answer), _REMEDY)
@@ -73,7 +73,7 @@ class GoogleSecretManager:
     async def close(self) -> None:
         await self._http.close()
 
-    async def _asked(self, name: str) -> tuple[str, Answer]:
+    async def _request(self, name: str) -> tuple[str, Answer]:
         token = await self._login.token()
         project = self._project or await self._own_project()
         url = f"{self._url}/v1/projects/{project}/secrets/{name}/versions/latest:access"
@@ -112,7 +112,9 @@ class GoogleSecretManager:
             answer = await self._http.ask("GET", url, headers={"Metadata-Flavor": "Google"})
         token, lasts = answer.fields.get("access_token"), answer.fields.get("expires_in")
         if answer.status != 200 or not isinstance(token, str):
-            raise self._http.refusal(answer, url, str(answer.fields.get("error", "")), "see the service account's key")
+            raise self._http.refusal(
+                answer, url, str(answer.fields.get("error", "")), "check the service account's key"
+            )
         return token, float(lasts) if isinstance(lasts, int) else None
 
     def _assertion(self, account: dict[str, Any]) -> str:
@@ -124,7 +126,7 @@ class GoogleSecretManager:
             key = serialization.load_pem_private_key(str(account.get("private_key", "")).encode(), None)
         except (ValueError, TypeError):
             raise SecretUnavailable(
-                "the key file of the service account holds no usable private_key", kind="config"
+                "the key file of the service account contains no usable private_key", kind="config"
             ) from None
         if not isinstance(key, rsa.RSAPrivateKey):
             raise SecretUnavailable("the private_key of the service account is not an RSA key", kind="config")

@@ -66,12 +66,12 @@ class ManagerHttp:
         from arclog.drivers.http.fetch import Late, NoAnswer, TooLarge
 
         where = f"{self.name} at {shown(url)}"
-        given = dict(headers or {})
+        all_headers = dict(headers or {})
         if form is not None:
             body = urlencode(form).encode()
-            given["content-type"] = "application/x-www-form-urlencoded"
+            all_headers["content-type"] = "application/x-www-form-urlencoded"
         try:
-            answer = await self._client().ask(method, url, headers=given, body=body)
+            answer = await self._client().ask(method, url, headers=all_headers, body=body)
         except Late:
             message = f"{where} did not answer within {self._timeout_s:g} s (secrets.manager_timeout_s)"
             raise SecretUnavailable(message, kind="connection", retryable=True) from None

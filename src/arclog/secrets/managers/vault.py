@@ -13,7 +13,7 @@ from arclog.ports.clock import Clock
 from arclog.secrets.managers.http import Answer, Login, ManagerHttp, SecretNotThere, checked_address, credentials_text
 from arclog.secrets.naming import Paths, json_fields
 
-_REMEDY = "see the token's policy, and ARCLOG_SECRETS_MANAGER_CREDENTIALS_FILE or VAULT_TOKEN"
+_REMEDY = "check the token's policy, and ARCLOG_SECRETS_MANAGER_CREDENTIALS_FILE or VAULT_TOKEN"
 #: The field of a secret with a single value.
 _VALUE = "value"
 
@@ -36,7 +36,7 @@ class Vault:
 
     async def read(self, path: str) -> str:
         url = f"{self._url}/v1/{self._mount}/data/{quote(path)}"
-        answer = await self._asked("GET", url)
+        answer = await self._request("GET", url)
         if answer.status == 404:
             raise SecretNotThere(path)
         if answer.status != 200:
@@ -51,7 +51,7 @@ class Vault:
 
     async def check(self) -> None:
         url = f"{self._url}/v1/auth/token/lookup-self"
-        answer = await self._asked("GET", url)
+        answer = await self._request("GET", url)
         if answer.status != 200:
             raise self._http.refusal(answer, url, "", _REMEDY)
 
@@ -61,7 +61,7 @@ class Vault:
     async def close(self) -> None:
         await self._http.close()
 
-    async def _asked(self, method: str, url: str) -> Answer:
+    async def _request(self, method: str, url: str) -> Answer:
         answer = await self._http.ask(
             method, url, headers={**self._headers(), "X-Vault-Token": await self._login.token()}
         )
@@ -89,8 +89,8 @@ class Vault:
         url = f"{self._url}/v1/auth/{quote(str(role.get('mount', 'approle')))}/login"
         body = msgspec.json.encode({key: role[key] for key in ("role_id", "secret_id")})
         answer = await self._http.ask("POST", url, headers=self._headers(), body=body)
-        given = answer.fields.get("auth")
-        if answer.status != 200 or not isinstance(given, dict) or not isinstance(given.get("client_token"), str):
+        login = answer.fields.get("auth")
+        if answer.status != 200 or not isinstance(login, dict) or not isinstance(login.get("client_token"), str):
             raise self._http.refusal(answer, url, "", "check role_id and secret_id")
-        lasts = given.get("lease_duration")
-        return str(given["client_token"]), float(lasts) if isinstance(lasts, int) and lasts else None
+        lasts = login.get("lease_duration")
+        return str(login["client_token"]), float(lasts) if isinstance(lasts, int) and lasts else None

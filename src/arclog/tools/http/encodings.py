@@ -61,7 +61,7 @@ class _Zlib:
         try:
             yield from self._inflate(data)
         except zlib.error as problem:
-            raise bad_body(f"the body is not {self._name}, although its header claims it: {problem}") from None
+            raise bad_body(f"the body is not {self._name}, although its header says so: {problem}") from None
 
     def _inflate(self, data: bytes) -> Iterator[bytes]:
         while data:
@@ -93,17 +93,17 @@ class _Zstd:
     def feed(self, data: bytes) -> Iterator[bytes]:
         try:
             for at in range(0, len(data), _ZSTD_SLICE_BYTES):
-                rest = data[at : at + _ZSTD_SLICE_BYTES]
-                while rest:
+                compressed = data[at : at + _ZSTD_SLICE_BYTES]
+                while compressed:
                     if self._inner.eof:
                         self._inner = self._decompressor.decompressobj()
                     self._begun = True
-                    piece = self._inner.decompress(rest)
-                    rest = self._inner.unused_data if self._inner.eof else b""
+                    piece = self._inner.decompress(compressed)
+                    compressed = self._inner.unused_data if self._inner.eof else b""
                     if piece:
                         yield piece
         except self._zstd.ZstdError as problem:
-            raise bad_body(f"the body is not zstd, although its header claims it: {problem}") from None
+            raise bad_body(f"the body is not zstd, although its header says so: {problem}") from None
 
 
 class _Chain:
@@ -133,7 +133,9 @@ def decoder_of(header: str) -> Decoder | None:
     if not names:
         return None
     if len(names) > MOST_ENCODINGS:
-        raise bad_body(f"the body is encoded {len(names)} times ({header[:100]}); at most {MOST_ENCODINGS} are undone")
+        raise bad_body(
+            f"the body is encoded {len(names)} times ({header[:100]}); at most {MOST_ENCODINGS} encodings are decoded"
+        )
     return _Chain([_layer(name) for name in reversed(names)])
 
 

@@ -66,12 +66,10 @@ def of_exception(problem: Exception, request: str, timeouts: Timeouts) -> TaskEr
         return error("connection", f"{request}: no TLS connection: {cause.reason or text}", code="TLS")
     if isinstance(problem, core.RemoteProtocolError):
         if _TOO_MANY_HEADERS in text:
-            message = (
-                f"{request}: the answer's headers are larger than the client takes (setting http.max_header_bytes)"
-            )
+            message = f"{request}: the response headers are too large (setting http.max_header_bytes)"
             return error("limit", message, code="http.max_header_bytes")
         if _CUT in text:
-            return error("connection", f"{request}: the answer was cut: {text}", code="CUT_BODY")
+            return error("connection", f"{request}: the response was truncated: {text}", code="CUT_BODY")
     return error("connection", f"{request}: {_reason(problem) or text}")
 
 

@@ -37,7 +37,7 @@ _QUOTED = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
 
 def payload_of(config: HttpConfig, context: TaskContext) -> Payload | None:
     """Return the body of a task's request, or None if it has none."""
-    given = [
+    bodies = [
         name
         for name, there in (
             ("json", config.json is not msgspec.UNSET),
@@ -47,11 +47,11 @@ def payload_of(config: HttpConfig, context: TaskContext) -> Payload | None:
         )
         if there
     ]
-    if len(given) > 1:
-        raise refused(f"{' and '.join(given)} cannot be combined; a request has one body")
-    if not given:
+    if len(bodies) > 1:
+        raise refused(f"{' and '.join(bodies)} cannot be combined; a request has one body")
+    if not bodies:
         return None
-    match given[0]:
+    match bodies[0]:
         case "json":
             return _json(config.json, "json")
         case "form":
@@ -104,7 +104,7 @@ def _multipart(parts: list[Part]) -> Payload:
         if not isinstance(part.content, str | int | float):
             raise refused(f"{where}.content: it must be text")
         if any(letter in part.content_type for letter in "\r\n\0"):
-            raise refused(f"{where}.content_type: it holds a line break or NUL")
+            raise refused(f"{where}.content_type: it contains a line break or NUL")
         head = f'--{boundary}\r\nContent-Disposition: form-data; name="{part.name.translate(_QUOTED)}"'
         if part.filename:
             head += f'; filename="{part.filename.translate(_QUOTED)}"'
@@ -159,7 +159,7 @@ def encoded(text: str, where: str) -> bytes:
 
 
 def _surrogate(where: str) -> Failure:
-    return refused(f"{shortened(where)}: it holds half of a surrogate pair, which UTF-8 cannot say")
+    return refused(f"{shortened(where)}: it contains a lone surrogate, which UTF-8 cannot encode")
 
 
 # ── request ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -197,12 +197,12 @@ def first_message(config: HttpConfig, context: TaskContext) -> Message:
     payload = payload_of(config, context)
     if payload is not None:
         headers["content-type"] = payload.content_type
-    given = _headers(config.headers)
+    own_headers = _headers(config.headers)
     if context.auth is not None:
-        if "authorization" in given:
+        if "authorization" in own_headers:
             raise refused("headers: Authorization is set, and auth provides one as well; remove one of them")
         headers["authorization"] = _authorization(context.auth)
-    headers.update(given)
+    headers.update(own_headers)
     if payload is not None or method in _WITH_A_BODY:
         headers["content-length"] = str(payload.length if payload else 0)
     return Message(method, target, _addressed(target, headers), payload)
@@ -239,9 +239,9 @@ def _addressed(target: Target, headers: dict[str, str]) -> dict[str, str]:
     return headers if "host" in headers else {"host": target.authority, **headers}
 
 
-def _headers(given: Mapping[str, Any]) -> dict[str, str]:
+def _headers(fields: Mapping[str, Any]) -> dict[str, str]:
     headers: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in fields.items():
         lower = name.lower()
         if not _TOKEN.fullmatch(name):
             raise refused(f"headers: {shortened(name)!r} cannot be the name of a header")
@@ -253,7 +253,7 @@ def _headers(given: Mapping[str, Any]) -> dict[str, str]:
             continue
         text = as_text(value, f"headers.{name}").strip(" \t")
         if _UNPRINTABLE.search(text):
-            raise refused(f"headers.{name}: it holds a line break, NUL or another control character")
+            raise refused(f"headers.{name}: it contains a line break, NUL or another control character")
         encoded(text, f"headers.{name}")
         headers[lower] = text
     return headers
@@ -272,5 +272,7 @@ def _authorization(credential: Credential) -> str:
     if not token:
         raise refused(f"auth: {credential.name} has no {field}")
     if _UNPRINTABLE.search(token) or not token.isascii():
-        raise refused(f"auth: {credential.name} holds characters that no header may carry (a line break at its end?)")
+        raise refused(
+            f"auth: {credential.name} contains characters that a header must not contain (a line break at its end?)"
+        )
     return f"Bearer {token}"

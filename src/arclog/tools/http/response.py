@@ -287,5 +287,5 @@ def _length(headers: dict[str, str]) -> int | None:
 
 
 def _too_large(limit: int, setting: str, how: str) -> Failure:
-    more = "; `download: true` takes larger ones" if setting == "http.max_body_bytes" else ""
+    more = "; `download: true` accepts larger bodies" if setting == "http.max_body_bytes" else ""
     return Failure(error("limit", f"{how}, and {limit:,} bytes are taken (setting {setting}){more}", code=setting))

@@ -76,8 +76,8 @@ class HttpTool:
         await self._client.close()
 
     def _timeouts(self, context: TaskContext) -> Timeouts:
-        given = context.spec.get("timeout")
-        parts = given if isinstance(given, dict) else {}
+        timeout = context.spec.get("timeout")
+        parts = timeout if isinstance(timeout, dict) else {}
         return Timeouts(
             float(parts.get("connect") or min(self._connect_s, context.timeout_s)),
             float(parts.get("read") or context.timeout_s),

@@ -79,7 +79,7 @@ class SharedConnection:
             # since it succeeds even if the client is closed.
             echo = asyncio.ensure_future(self._client.rtt(timeout=max(1, round(self.answer_s))))
             self._echoes.add(echo)
-            echo.add_done_callback(self._heard)
+            echo.add_done_callback(self._echo_ended)
             await asyncio.shield(echo)
 
         subjects = frozenset(message[0] for message in messages)
@@ -111,7 +111,7 @@ class SharedConnection:
         except NoRespondersError:
             message = f"{operation}: {self.where} has no JetStream (nats-server -js)"
             raise Failure(error("config", message, code="NO_JETSTREAM")) from None
-        return answered(answer, operation)
+        return json_of(answer, operation)
 
     async def during(
         self, work: Coroutine[Any, Any, Given], operation: str, subjects: frozenset[str], *, listens: bool = True,
@@ -196,22 +196,22 @@ class SharedConnection:
             if listens and not waiting.done():
                 waiting.set_result(self._deaf)
 
-    def _heard(self, echo: asyncio.Task[float]) -> None:
+    def _echo_ended(self, echo: asyncio.Task[float]) -> None:
         self._echoes.discard(echo)
         if not echo.cancelled() and echo.exception() is not None:
             self.ended()
 
     def _failure_of(self, problem: Error) -> Failure:
         if isinstance(problem, BadHeaderError):
-            return refused("the name of a header holds a character that NATS does not take")
+            return refused("the name of a header contains a character that NATS does not accept")
         if isinstance(problem, MaxPayloadError):
-            return Failure(error("limit", f"{self.where}: the message is larger than it takes", code="MAX_PAYLOAD"))
+            return Failure(error("limit", f"{self.where}: the message is too large", code="MAX_PAYLOAD"))
         if isinstance(problem, ConnectionClosedError | ConnectionDrainingError | OutboundBufferLimitError):
             return broken(self.where)
         return Failure(error("server_error", f"{self.where}: {problem}", code=type(problem).__name__))
 
 
-def answered(answer: Msg, operation: str) -> dict[str, Any]:
+def json_of(answer: Msg, operation: str) -> dict[str, Any]:
     """Return the JSON response of JetStream. Raises Failure."""
     try:
         body = msgspec.json.decode(answer.data)

@@ -17,7 +17,7 @@ _KNOWN: dict[int, tuple[str, str, str]] = {
     10039: ("config", "NO_JETSTREAM", "JetStream is not enabled for this account"),
     10047: ("limit", "NO_ROOM", "the server has no room left for JetStream"),
     10023: ("limit", "NO_ROOM", "the server has no room left for JetStream"),
-    10054: ("limit", "MESSAGE_TOO_LARGE", "the message is larger than the stream takes"),
+    10054: ("limit", "MESSAGE_TOO_LARGE", "the message is too large for the stream"),
     10059: ("not_found", "STREAM_NOT_FOUND", "there is no such stream"),
     10060: ("conflict", "OTHER_STREAM", "another stream has this subject"),
     10071: ("conflict", "WRONG_REVISION", "it was changed meanwhile"),
@@ -41,9 +41,9 @@ def of_api(answer: dict[str, Any], operation: str) -> Failure:
     """Return the failure for an error response of JetStream."""
     status, number = int(answer.get("code") or 0), int(answer.get("err_code") or 0)
     description = str(answer.get("description") or "")[:_SHOWN_CHARS]
-    known = _KNOWN.get(number)
-    if known is not None:
-        kind, code, meaning = known
+    row = _KNOWN.get(number)
+    if row is not None:
+        kind, code, meaning = row
         return Failure(error(kind, f"{operation}: {meaning} ({description})", code=code))
     kind = kind_of(status)
     return Failure(
@@ -52,7 +52,7 @@ def of_api(answer: dict[str, Any], operation: str) -> Failure:
 
 
 def broken(where: str) -> Failure:
-    message = f"{where}: the connection was lost before the server answered, and whether it did its part is not known"
+    message = f"{where}: the connection was lost before the server answered, and it is unknown whether it performed the operation"
     return Failure(error("connection", message, code="CONNECTION_LOST"))
 
 

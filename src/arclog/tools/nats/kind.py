@@ -80,11 +80,11 @@ def check(config: NatsConfig) -> None:
     """Refuse keys that do not belong to the operation, are missing, or exclude each other."""
     op = _BY_NAME[config.op]
     for name in config.__struct_fields__:
-        given = getattr(config, name) is not UNSET
-        if given and name not in _EVERYWHERE and name not in (*op.needs, *op.takes):
+        is_set = getattr(config, name) is not UNSET
+        if is_set and name not in _EVERYWHERE and name not in (*op.needs, *op.takes):
             fitting = ", ".join(row.name for row in OPS if name in (*row.needs, *row.takes))
             raise refused(f"{name} belongs to op {fitting}, not to {config.op}")
-        if not given and name in op.needs:
+        if not is_set and name in op.needs:
             raise refused(f"op {config.op} needs `{name}`")
     if config.op == "publish":
         _check_publish(config)

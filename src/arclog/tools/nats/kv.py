@@ -77,7 +77,7 @@ async def keys(connection: SharedConnection, config: NatsConfig, context: TaskCo
     bucket = check_name(config.bucket, "bucket")
     wanted = ">" if config.filter is UNSET else config.filter
     if not _FILTER.fullmatch(wanted):
-        raise refused("filter is a key with * (one part) or > (all that follow): orders.*")
+        raise refused("filter is a key with * (one part) or > (all remaining parts): orders.*")
     asked = {"deliver_policy": "last_per_subject", "headers_only": True, "filter_subject": _subject(bucket, wanted)}
     rows = Rows(context, "keys")
     try:
@@ -170,11 +170,11 @@ async def _message(
 
 
 def _revision(message: Msg, config: NatsConfig, place: str) -> dict[str, Any]:
-    known = delivered(message.reply)
+    delivery = delivered(message.reply)
     operation = _operation(message.headers or {})
-    row = {"revision": known.seq, "time": known.moment, "operation": operation}
+    row = {"revision": delivery.seq, "time": delivery.moment, "operation": operation}
     if operation == "put":
-        row["data"], row["as"] = decoded(message.data, config.decode, f"{place}, revision {known.seq}")
+        row["data"], row["as"] = decoded(message.data, config.decode, f"{place}, revision {delivery.seq}")
     return row
 
 
@@ -188,18 +188,20 @@ async def _messages(
         made = await connection.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config}, operation)
     except Failure as failure:
         raise (_no_bucket(bucket) if failure.problem.code == "STREAM_NOT_FOUND" else failure) from None
-    left = int(made["num_pending"])
+    pending = int(made["num_pending"])
     try:
-        if left > most:
-            message = f"{operation}: holds {left:,} entries of these, and {most:,} are given (setting nats.max_entries)"
+        if pending > most:
+            message = (
+                f"{operation}: holds {pending:,} entries of these, and {most:,} are given (setting nats.max_entries)"
+            )
             raise Failure(error("limit", f"{message}; narrow it with `filter`", code="nats.max_entries"))
         async with Pull(connection, stream, made["name"], operation) as pull:
-            while left > 0:
-                came = await pull.ask(min(left, batch), 0)
+            while pending > 0:
+                came = await pull.ask(min(pending, batch), 0)
                 if not came:
                     return  # entries were removed meanwhile
                 yield came
-                left -= len(came)
+                pending -= len(came)
     finally:
         with suppress(Failure):  # the server removes unused consumers
             await connection.api(f"CONSUMER.DELETE.{stream}.{made['name']}", None, operation)

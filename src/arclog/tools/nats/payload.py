@@ -38,7 +38,7 @@ async def encoded(data: Any, encoding: Any, results: ResultSink, most: int) -> b
     try:
         return data.encode() if isinstance(data, str) and how != "json" else msgspec.json.encode(data)
     except UnicodeEncodeError as problem:
-        raise refused(f"data holds half a character (a lone surrogate) at {problem.start}") from None
+        raise refused(f"data contains a lone surrogate at {problem.start}") from None
 
 
 def decoded(body: bytes, decode: Any, operation: str) -> tuple[Any, str]:
@@ -53,13 +53,13 @@ def decoded(body: bytes, decode: Any, operation: str) -> tuple[Any, str]:
             return msgspec.json.decode(body), "json"
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             if how == "json":
-                message = f"{operation}: is not one JSON document: {problem}; `decode: auto` takes it as it is"
+                message = f"{operation}: is not one JSON document: {problem}; `decode: auto` returns it unchanged"
                 raise Failure(error("exception", message, code="NotJSON")) from None
     try:
         return body.decode(), "text"
     except UnicodeDecodeError as problem:
         if how == "text":
-            message = f"{operation}: is not UTF-8 text at byte {problem.start}; `decode: base64` takes it as it is"
+            message = f"{operation}: is not UTF-8 text at byte {problem.start}; `decode: base64` returns it unchanged"
             raise Failure(error("exception", message, code="NotText")) from None
         return base64.b64encode(body).decode(), "base64"
 
@@ -78,17 +78,17 @@ async def outcome_of(body: bytes, decode: Any, about: dict[str, Any], context: T
         await writer.abandon()
 
 
-def headers_of(given: Mapping[str, Any] | None) -> dict[str, str]:
+def headers_of(fields: Mapping[str, Any] | None) -> dict[str, str]:
     """Return headers as text; null is left out."""
     headers: dict[str, str] = {}
-    for name, value in (given or {}).items():
+    for name, value in (fields or {}).items():
         if value is None:
             continue
         if not isinstance(value, str | int | float):
             raise refused(f"header {name}: must be a text or a number, not {type(value).__name__}")
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         if any(ord(letter) < 32 and letter != "\t" for letter in text):
-            raise refused(f"header {name}: its value holds a line end or another control character")
+            raise refused(f"header {name}: its value contains a line break or another control character")
         if not name or any(not 33 <= ord(letter) <= 126 or letter == ":" for letter in name):
             raise refused("the name of a header is made of visible ASCII characters without `:`")
         headers[name] = text
@@ -104,8 +104,8 @@ def check_size(body: bytes, headers: Mapping[str, str], most: int) -> None:
 
 
 def too_large(size: int, most: int) -> Failure:
-    message = f"the message has {size:,} bytes, and the server takes at most {most:,} (its max_payload)"
-    return Failure(error("limit", f"{message}; large data belong into an object or a result", code="MAX_PAYLOAD"))
+    message = f"the message has {size:,} bytes, and the server accepts at most {most:,} (its max_payload)"
+    return Failure(error("limit", f"{message}; store large data as an object or a result", code="MAX_PAYLOAD"))
 
 
 def check_name(text: Any, operation: str) -> str:
@@ -121,5 +121,5 @@ def check_subject(text: Any, operation: str, *, wildcards: bool = False) -> str:
     if any(not part or any(ord(letter) < 33 or ord(letter) == 127 for letter in part) for part in parts):
         raise refused(f"{operation} must be made of parts with a dot between them, without spaces: orders.new")
     if not wildcards and any(part in ("*", ">") for part in parts):
-        raise refused(f"{operation} may hold no wildcard: a message goes to one subject")
+        raise refused(f"{operation} must not contain a wildcard: a message has one subject")
     return str(text)

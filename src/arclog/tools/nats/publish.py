@@ -17,7 +17,7 @@ from nats.errors import NoRespondersError
 from arclog.model.outcome import ERROR, Outcome, error
 from arclog.model.refs import ResultRef
 from arclog.ports.tool import TaskContext
-from arclog.tools.nats.connection import SharedConnection, answered, too_old
+from arclog.tools.nats.connection import SharedConnection, json_of, too_old
 from arclog.tools.nats.failure import Failure, kind_of, refused
 from arclog.tools.nats.kind import Message, NatsConfig
 from arclog.tools.nats.payload import check_name, check_size, check_subject, encoded, headers_of, outcome_of
@@ -99,7 +99,7 @@ async def store(
     """Publish a message to the stream with its subject. Return the acknowledgement."""
     check_size(body, headers, connection.max_payload)
     try:
-        return answered(await connection.request(subject, body, headers, operation=operation), operation)
+        return json_of(await connection.request(subject, body, headers, operation=operation), operation)
     except NoRespondersError:
         raise await _nobody(connection, operation) from None
 
@@ -166,9 +166,9 @@ async def _ready(
     async for some in pieces(config.messages, context):
         made: list[_Ready] = []
         size = 0
-        for given in some:
+        for raw in some:
             number += 1
-            made.append(await ready(number, _message(given, number), f"{context.key}:{number}"))
+            made.append(await ready(number, _message(raw, number), f"{context.key}:{number}"))
             size += len(made[-1].body)
             if size > _WINDOW_BYTES:
                 yield made
@@ -195,9 +195,9 @@ def _listed(messages: Any) -> list[Any]:
     return messages
 
 
-def _message(given: Any, number: int) -> Message:
+def _message(raw: Any, number: int) -> Message:
     try:
-        return msgspec.convert(given, Message)
+        return msgspec.convert(raw, Message)
     except msgspec.ValidationError as problem:
         hint = "a message is {subject, data, headers, msg_id}"
         raise refused(f"messages[{number - 1}]: {problem}; {hint}") from None

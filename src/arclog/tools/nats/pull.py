@@ -96,16 +96,16 @@ async def fetch(
 
 
 def _row(message: Msg, config: NatsConfig, operation: str) -> dict[str, Any]:
-    known = delivered(message.reply)
-    data, taken = decoded(message.data, config.decode, f"{operation}, message {known.seq}")
+    delivery = delivered(message.reply)
+    data, taken = decoded(message.data, config.decode, f"{operation}, message {delivery.seq}")
     return {
         "subject": message.subject,
         "data": data,
         "as": taken,
         "headers": dict(message.headers or {}),
-        "seq": known.seq,
-        "time": known.moment,
-        "deliveries": known.deliveries,
+        "seq": delivery.seq,
+        "time": delivery.moment,
+        "deliveries": delivery.deliveries,
         "ack": message.reply,
     }
 
@@ -116,21 +116,21 @@ async def acknowledge(connection: SharedConnection, config: NatsConfig, context:
     if config.delay_s is not UNSET:
         ack_body += b" " + msgspec.json.encode({"delay": round(config.delay_s * _NANO)})
     done = 0
-    given = config.messages
-    if isinstance(given, str | dict):
-        given = [given]
-    async for some in pieces(given, context):
+    messages = config.messages
+    if isinstance(messages, str | dict):
+        messages = [messages]
+    async for some in pieces(messages, context):
         await _acknowledge(connection, [_token(entry, done + at) for at, entry in enumerate(some)], ack_body)
         done += len(some)
         context.progress(done, None, "messages")
     return Outcome(result={"data": {how: done}}, data_at="data")
 
 
-def _token(given: Any, at: int) -> str:
-    token = given.get("ack") if isinstance(given, dict) else given
+def _token(message: Any, at: int) -> str:
+    token = message.get("ack") if isinstance(message, dict) else message
     # Anything else would publish a message to an arbitrary subject.
     if not isinstance(token, str) or not token.startswith(_TOKEN) or any(ord(char) < 33 for char in token):
-        raise refused(f"messages[{at}]: is neither a message that `fetch` gave nor its `ack`")
+        raise refused(f"messages[{at}]: is neither a message of `fetch` nor its `ack`")
     return token
 
 
@@ -181,8 +181,8 @@ class Pull:
     async def __aexit__(self, *_: object) -> None:
         await self._connection.leave(self._inbox)
         # Messages that arrived but were not delivered, because the fetch was interrupted.
-        left = [self._came.get_nowait() for _ in range(self._came.qsize())]
-        await _give_back(self._connection, [message for message in left if message.reply.startswith(_TOKEN)])
+        undelivered = [self._came.get_nowait() for _ in range(self._came.qsize())]
+        await _give_back(self._connection, [message for message in undelivered if message.reply.startswith(_TOKEN)])
 
     async def _hear(self, message: Msg) -> None:
         self._came.put_nowait(message)

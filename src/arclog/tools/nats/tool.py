@@ -64,15 +64,15 @@ class Target(Struct, frozen=True):
 
 
 def target_of(config: NatsConfig, auth: Credential | None, scope: str) -> Target:
-    given = {} if auth is None else _credential_fields(auth)
-    login = _login(given, auth)
+    fields = {} if auth is None else _credential_fields(auth)
+    login = _login(fields, auth)
     written = config.servers if isinstance(config.servers, list) else config.servers.split(",")
     servers = [server for text in written if text.strip() for server in _servers_of(text.strip())]
     hidden = ""
-    if auth is not None and given.get("servers"):
+    if auth is not None and fields.get("servers"):
         place = f"the server of auth {auth.name!r}"
         try:
-            others, other_login = servers_of(given["servers"])
+            others, other_login = servers_of(fields["servers"])
         except AddressError as problem:
             raise refused(f"{place}: {problem}") from None
         hidden = "" if servers else place
@@ -80,13 +80,11 @@ def target_of(config: NatsConfig, auth: Credential | None, scope: str) -> Target
         login = other_login if login == Login() else login
     elif auth is not None and login == Login():
         raise refused(
-            f"auth {auth.name!r} ({auth.kind}) gives no login: it has to give creds (the text of a .creds file), seed "
+            f"auth {auth.name!r} ({auth.kind}) has no login: it must have creds (the text of a .creds file), seed "
             "(an NKEY), jwt + seed, username + password, token, or a server's url"
         )
     if not servers:
-        raise refused(
-            "a nats task needs to know its server: give `servers: nats://host:4222`, or an `auth` that has `servers`"
-        )
+        raise refused("a nats task needs a server: set `servers: nats://host:4222`, or an `auth` that has `servers`")
     prefix = check_subject(config.inbox_prefix, "inbox_prefix") if config.inbox_prefix else ""
     return Target(tuple(servers), hidden, login, prefix, scope)
 
@@ -124,17 +122,17 @@ def _of_text(value: str) -> dict[str, str]:
     return {"token": text}
 
 
-def _login(given: Mapping[str, str], auth: Credential | None) -> Login:
-    if "creds" in given:
+def _login(fields: Mapping[str, str], auth: Credential | None) -> Login:
+    if "creds" in fields:
         try:
-            return creds_login(given["creds"])
+            return creds_login(fields["creds"])
         except AddressError as problem:
             raise refused(f"auth {'' if auth is None else auth.name!r}: {problem}") from None
-    if "seed" in given:
-        return Login(jwt=given.get("jwt", ""), seed=given["seed"].strip(), token=given.get("token", ""))
-    if "user" in given and "password" in given:
-        return Login(user=given["user"], password=given["password"])
-    return Login(token=given.get("token", ""))
+    if "seed" in fields:
+        return Login(jwt=fields.get("jwt", ""), seed=fields["seed"].strip(), token=fields.get("token", ""))
+    if "user" in fields and "password" in fields:
+        return Login(user=fields["user"], password=fields["password"])
+    return Login(token=fields.get("token", ""))
 
 
 def _servers_of(text: str) -> tuple[Server, ...]:
@@ -334,7 +332,7 @@ def _not_connected(problem: NotConnected, where: str, *, auth: bool) -> Failure:
             )
             return Failure(error("connection", message, code="CERTIFICATE", retryable=False))
         case Cause.UNENCRYPTED:
-            message = f"{where}: the server does not encrypt (tls:// was asked for)"
+            message = f"{where}: the server does not encrypt (tls:// was requested)"
             return Failure(error("connection", message, code="TLS", retryable=False))
         case Cause.TLS:
             return Failure(error("connection", f"{where}: no TLS connection: {problem}", code="TLS"))
@@ -345,7 +343,7 @@ def _not_connected(problem: NotConnected, where: str, *, auth: bool) -> Failure:
             hint = "" if auth else "; the task has no `auth`"
             return Failure(error("auth", f"{where} refuses the login: {problem}{hint}", code="LOGIN"))
         case Cause.FULL:
-            return Failure(error("connection", f"{where} takes no more connections: {problem}", code="TOO_MANY"))
+            return Failure(error("connection", f"{where} accepts no more connections: {problem}", code="TOO_MANY"))
         case Cause.VERSION:
             return version_failure(where, "NATS with headers", str(problem) or "of an unknown version", _OLDEST)
         case Cause.REFUSED:

@@ -80,18 +80,18 @@ def fields_for(scheme: str, auth: Credential | None) -> dict[str, str]:
     """Return the credential's fields by the store's names; {} without an `auth`."""
     if auth is None:
         return {}
-    given = _credential_values(scheme, auth)
+    values = _credential_values(scheme, auth)
     fields: dict[str, str] = {}
     for field, names in _NAMES[scheme].items():
         for name in names:
-            value = given.get(name)
+            value = values.get(name)
             if isinstance(value, str) and value:
                 fields.setdefault(field, value)
     if not any(all(field in fields for field in needed) for needed in _NEEDED[scheme]):
         wanted = " or ".join(" + ".join(needed) for needed in _NEEDED[scheme])
         raise refuse(
             "config",
-            f"auth {auth.name!r} ({auth.kind}) does not suit {scheme}://: it has to give {wanted} "
+            f"auth {auth.name!r} ({auth.kind}) does not fit {scheme}://: it must have {wanted} "
             "(as its fields, or as one JSON text)",
         )
     return fields
@@ -150,11 +150,9 @@ def translated(problem: Exception, url: str, *, signed: bool, route: Route | Non
             "config", f"{url}: the key cannot be used; its parts between slashes may not be empty, `.` or `..`"
         )
     if isinstance(problem, exceptions.NotSupportedError | NotImplementedError):
-        return refuse("config", f"{url}: this store cannot do that", "NOT_SUPPORTED")
+        return refuse("config", f"{url}: the store does not support this", "NOT_SUPPORTED")
     if status == _NO_TOKEN and route is not None:
-        redirected = (
-            f"{url}: the server redirects to another one over http, which is not followed; name that as the endpoint"
-        )
+        redirected = f"{url}: the server redirects to another server over http, which is not followed; set that server as the endpoint"
         return refuse("config", redirected, "REDIRECT_REFUSED")
     if status:
         kind = "rate_limit" if status == 429 else "server_error" if status >= 500 else "client_error"
@@ -166,16 +164,16 @@ def translated(problem: Exception, url: str, *, signed: bool, route: Route | Non
                 retryable=ERROR_KINDS[kind],
             )
         )
-    known = route.take_problem() if route is not None else None
-    if known is not None:
-        return Refused(error(known.kind, f"{url}: {known.message}", code=known.code, retryable=known.retryable))
+    denial = route.take_problem() if route is not None else None
+    if denial is not None:
+        return Refused(error(denial.kind, f"{url}: {denial.message}", code=denial.code, retryable=denial.retryable))
     if late:
         return refuse(
             "timeout",
             f"{url}: the server did not answer in time (settings object.connect_timeout_s, object.read_timeout_s)",
         )
     if isinstance(problem, exceptions.BaseError) and not _TRANSPORT.search(str(problem)):
-        return refuse("server_error", f"{url}: the server's response is not one of this kind of store", "BAD_ANSWER")
+        return refuse("server_error", f"{url}: the response is not that of a store of this kind", "BAD_ANSWER")
     if isinstance(problem, exceptions.BaseError | OSError):
         return refuse("connection", f"{url}: the server cannot be reached, or the connection broke", "CONNECTION")
     raise problem
@@ -254,31 +252,31 @@ def _store(access: Access, proxy: str) -> Any:
         retry_s=_RETRY_S,
         proxy=proxy,
     )
-    given = dict(access.credential)
+    credential = dict(access.credential)
     try:
         if access.scheme == "s3":
-            return stores.S3Store(access.bucket, **_s3(access, given), **shared)
+            return stores.S3Store(access.bucket, **_s3(access, credential), **shared)
         if access.scheme == "gs":
-            return stores.GCSStore(access.bucket, **_gs(access, given), **shared)
-        return stores.AzureStore(access.bucket, **_az(access, given), **shared)
+            return stores.GCSStore(access.bucket, **_gs(access, credential), **shared)
+        return stores.AzureStore(access.bucket, **_az(access, credential), **shared)
     except Exception as problem:  # noqa: BLE001 - see below
         # obstore raises many types here, and their texts may repeat the arguments.
         raise refuse(
             "config",
             f"{access.scheme}://{access.bucket}: the store cannot be set up ({type(problem).__name__}); "
-            "look at endpoint, region and the fields of the credential",
+            "check endpoint, region and the fields of the credential",
         ) from None
 
 
-def _s3(access: Access, given: dict[str, str]) -> dict[str, Any]:
-    options: dict[str, Any] = {"region": access.region or given.get("region") or "us-east-1"}
+def _s3(access: Access, fields: dict[str, str]) -> dict[str, Any]:
+    options: dict[str, Any] = {"region": access.region or fields.get("region") or "us-east-1"}
     if access.endpoint:
         options["endpoint"] = access.endpoint
-    if "access_key_id" in given:
+    if "access_key_id" in fields:
         credential = {
-            "access_key_id": given["access_key_id"],
-            "secret_access_key": given["secret_access_key"],
-            "token": given.get("session_token"),
+            "access_key_id": fields["access_key_id"],
+            "secret_access_key": fields["secret_access_key"],
+            "token": fields.get("session_token"),
             "expires_at": None,
         }
         # A provider, since options would be mixed with the worker's AWS_… variables.
@@ -288,23 +286,23 @@ def _s3(access: Access, given: dict[str, str]) -> dict[str, Any]:
     return options
 
 
-def _gs(access: Access, given: dict[str, str]) -> dict[str, Any]:
+def _gs(access: Access, fields: dict[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = {"base_url": access.endpoint} if access.endpoint else {}
-    if "token" in given:
-        options["bearer_token"] = given["token"]
-    elif "service_account" in given:
-        options["service_account_key"] = given["service_account"]
+    if "token" in fields:
+        options["bearer_token"] = fields["token"]
+    elif "service_account" in fields:
+        options["service_account_key"] = fields["service_account"]
     elif not access.ambient:
         options["skip_signature"] = True
     return options
 
 
-def _az(access: Access, given: dict[str, str]) -> dict[str, Any]:
-    options: dict[str, Any] = {"account_name": given.get("account_name", "")}
+def _az(access: Access, fields: dict[str, str]) -> dict[str, Any]:
+    options: dict[str, Any] = {"account_name": fields.get("account_name", "")}
     if access.endpoint:
         options["endpoint"] = access.endpoint
     names = ("account_key", "sas_key", "token", "client_id", "client_secret", "tenant_id")
-    signed = {name: given[name] for name in names if name in given}
+    signed = {name: fields[name] for name in names if name in fields}
     if signed:
         options |= signed
     elif not access.ambient:
@@ -327,8 +325,8 @@ class Cloud:
 
         attributes: Any = {"Content-Type": content_type}
         try:
-            head, rest = await _beginning(pieces, self._create_max_bytes if if_absent else _PART_BYTES)
-            if rest is None:
+            head, remaining = await _beginning(pieces, self._create_max_bytes if if_absent else _PART_BYTES)
+            if remaining is None:
                 body = b"".join(head)
                 done = await obstore.put_async(
                     self._store,
@@ -346,7 +344,7 @@ class Cloud:
                     "one piece can be refused when the object is there (setting object.if_absent_max_bytes)",
                     "object.if_absent_max_bytes",
                 )
-            source = _Source(head, rest)
+            source = _Source(head, remaining)
             done = await self._upload(key, source, attributes)
             return ObjectMeta(key, source.sent, done["e_tag"], None, content_type, done["version"])
         except Exception as problem:
@@ -383,15 +381,15 @@ class Cloud:
                 meta = _meta(answer.meta, answer.attributes)
                 return OpenedObject(meta, 0, meta.size, self._pieces(key, answer, meta.size))
             # Servers handle a range after the end differently, so the size is requested first.
-            known = await self.head(key)
-            start, end = resolved(part, known.size)
+            described = await self.head(key)
+            start, end = resolved(part, described.size)
             if start == end:
-                return OpenedObject(known, start, end, _nothing())
+                return OpenedObject(described, start, end, _nothing())
             options: Any = {"range": (start, end)}
-            if known.etag:
-                options["if_match"] = known.etag
+            if described.etag:
+                options["if_match"] = described.etag
             answer = await obstore.get_async(self._store, key, options=options)
-            return OpenedObject(known, start, end, self._pieces(key, answer, end - start))
+            return OpenedObject(described, start, end, self._pieces(key, answer, end - start))
         except Exception as problem:
             raise self._translated(problem, self._url(key)) from problem
 
@@ -455,9 +453,9 @@ class Cloud:
 class _Source:
     """The pieces of an upload. After `stop`, the next read fails, which aborts the upload."""
 
-    def __init__(self, head: list[bytes], rest: Pieces) -> None:
+    def __init__(self, head: list[bytes], remaining: Pieces) -> None:
         self._head = head
-        self._rest = rest
+        self._rest = remaining
         self._stopped = asyncio.Event()
         self.sent = 0
 

@@ -65,7 +65,7 @@ class Folder:
         real = Path(os.path.realpath(self.root / key))
         if not real.is_relative_to(self.root):
             raise refuse(
-                "config", f"{key}: lies outside of {self.root}, where objects may be (setting object.file_root)"
+                "config", f"{key}: lies outside of {self.root}, the folder for objects (setting object.file_root)"
             )
         if refusal := self._reach.refusal(str(real)):
             raise refuse("config", refusal.replace(str(real), key, 1))
@@ -171,10 +171,10 @@ class Folder:
         return self._meta(key, os.fstat(descriptor))
 
     @staticmethod
-    def _meta(key: str, known: os.stat_result) -> ObjectMeta:
-        modified = datetime.fromtimestamp(known.st_mtime_ns // 1000 / 1_000_000, UTC)
-        etag = f'"{known.st_mtime_ns:x}-{known.st_size:x}"'
-        return ObjectMeta(key, known.st_size, etag, modified.isoformat().replace("+00:00", "Z"), type_of(key))
+    def _meta(key: str, status: os.stat_result) -> ObjectMeta:
+        modified = datetime.fromtimestamp(status.st_mtime_ns // 1000 / 1_000_000, UTC)
+        etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
+        return ObjectMeta(key, status.st_size, etag, modified.isoformat().replace("+00:00", "Z"), type_of(key))
 
 
 def _begin(path: Path) -> tuple[int, str]:
@@ -257,7 +257,7 @@ def _translated(key: str, problem: OSError) -> Refused:
     if isinstance(problem, FileExistsError):
         return refuse("conflict", f"{key}: already exists (if_absent)", "EXISTS")
     if isinstance(problem, (IsADirectoryError, NotADirectoryError)):
-        return refuse("config", f"{key}: is a folder or lies below a file, so it can be no object")
+        return refuse("config", f"{key}: is a folder or is below a file, so it cannot be an object")
     if isinstance(problem, PermissionError):
         return refuse("auth", f"{key}: {reason}; the worker's user is not allowed to do this", "PERMISSION")
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -7,9 +7,14 @@ atomic; delete and put may be repeated.
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hashlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
@@ -19,6 +24,8 @@ from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import Outcome, failed, result_error
+from arclog.model.refs import LIST, ResultRef
+from arclog.ports.results import Content, ResultSink
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement_settings import reach_of
 from arclog.tools.listing import Rows
@@ -41,6 +48,122 @@ if TYPE_CHECKING:
     from arclog.drivers.http.forward import Forwarder
     from arclog.drivers.http.guard import Guard
     from arclog.tools.object.cloud import Access, Opened
+
+# ── content ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Content of objects: encodes the content of a `put`, and decodes the bytes of a `get`.
+#
+# Small text and JSON become plain data. Large or binary content goes to the result store, piece by piece.
+
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+TEXT = "text/plain; charset=utf-8"
+BINARY = "application/octet-stream"
+
+
+class Read(Struct):
+    """The result of reading an object: plain data, or content in the result store."""
+
+    data: Any = None
+    stored: Content | None = None
+
+
+class Outgoing:
+    """The content of a put, hashed while it is sent."""
+
+    def __init__(self, content: Any, encoding: str, results: ResultSink) -> None:
+        self._hash = hashlib.sha256()
+        self.size: int | None
+        if isinstance(content, ResultRef):
+            self.content_type = NDJSON if content.kind == LIST else content.meta.content_type
+            self.size = content.meta.bytes
+            self._source = results.read(content)
+        else:
+            body, self.content_type = _encoded(content, encoding)
+            self.size = len(body)
+            self._source = _once(body)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        async for piece in self._source:
+            self._hash.update(piece)
+            yield piece
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+
+def _encoded(content: Any, encoding: str) -> tuple[bytes, str]:
+    if encoding == "base64":
+        if not isinstance(content, str):
+            raise refuse("config", f"content must be a base64 text (encoding: base64), not {type(content).__name__}")
+        try:
+            return base64.b64decode(content, validate=True), BINARY
+        except (binascii.Error, ValueError) as problem:
+            raise refuse("config", f"content is not base64: {problem}") from problem
+    try:
+        if isinstance(content, str):
+            return content.encode(), TEXT
+        return msgspec.json.encode(content), JSON
+    except UnicodeEncodeError as problem:
+        raise refuse("config", f"content contains a lone surrogate at {problem.start}") from problem
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+async def read(pieces: Pieces, size: int, content_type: str | None, decode: str, results: ResultSink, url: str) -> Read:
+    """Decode the bytes as data, or store them if they are large or not text."""
+    how = _how(content_type) if decode == "auto" else decode
+    if how == "bytes" or size > results.inline_max_bytes:
+        if how == "json":
+            content_type = JSON
+        elif how == "text" and not (content_type or "").startswith("text/"):
+            content_type = TEXT
+        return Read(stored=await _stored(pieces, content_type or BINARY, results))
+    body = b"".join([piece async for piece in pieces])
+    if how == "json":
+        try:
+            return Read(msgspec.json.decode(body))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            raise refuse(
+                "exception", f"{url}: is not one JSON document: {problem}; decode: text returns it unchanged", "NotJSON"
+            ) from problem
+    try:
+        return Read(body.decode())
+    except UnicodeDecodeError as problem:
+        if how == "text":
+            raise refuse(
+                "exception",
+                f"{url}: is not UTF-8 text at byte {problem.start}; decode: bytes returns it unchanged",
+                "NotText",
+            ) from problem
+        return Read(stored=await _stored(_once(body), content_type or BINARY, results))
+
+
+def _how(content_type: str | None) -> str:
+    """Return how content of this type is read: as json, text, bytes, or by a guess (text if it is valid)."""
+    kind = (content_type or "").partition(";")[0].strip().lower()
+    if kind == JSON or kind.endswith("+json"):
+        return "json"
+    if kind.startswith("text/") or kind in (NDJSON, "application/xml", "application/yaml"):
+        return "text"
+    return "guess" if kind in ("", BINARY, "binary/octet-stream") else "bytes"
+
+
+async def _stored(pieces: Pieces, content_type: str, results: ResultSink) -> Content:
+    writer = results.writer(content_type=content_type)
+    try:
+        async for piece in pieces:
+            await writer.write(piece)
+        return await writer.commit()
+    finally:
+        await writer.abandon()
+
+
+# ── kind ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 _KEPT_STORES = 64
 #: Keys that only some actions have.
@@ -109,7 +232,7 @@ class ObjectTool:
             if config.action == "list":
                 return await self._list(place, at, config, context)
             if config.action == "head":
-                return _ok(at, {"data": _known(await place.head(at.key))})
+                return _ok(at, {"data": _fields_of(await place.head(at.key))})
             return await _delete(place, at, config)
         except Refused as refused:
             return failed(refused.problem)
@@ -134,9 +257,9 @@ class ObjectTool:
             import obstore  # noqa: F401 - asks whether the extra is there
         from arclog.tools.object.cloud import Access, Cloud, fields_for
 
-        given = fields_for(at.scheme, context.auth)
-        endpoint = config.endpoint or given.get("endpoint", "")
-        if at.scheme == "gs" and not given and not self._ambient and config.action in ("put", "delete"):
+        credential = fields_for(at.scheme, context.auth)
+        endpoint = config.endpoint or credential.get("endpoint", "")
+        if at.scheme == "gs" and not credential and not self._ambient and config.action in ("put", "delete"):
             # The library would request a token from the machine's metadata service.
             raise refuse("auth", f"{at.url}: changing it requires `auth`", "UNSIGNED")
         access = Access(
@@ -145,14 +268,14 @@ class ObjectTool:
             endpoint=endpoint,
             region=config.region,
             allow_http=config.allow_http,
-            credential=tuple(sorted(given.items())),
+            credential=tuple(sorted(credential.items())),
             ambient=self._ambient,
             connect_timeout_s=self._connect_timeout_s,
             read_timeout_s=self._read_timeout_s,
             # After a lost response, a retry would find the object that the first attempt created.
             retries=0 if config.if_absent is True else self._retries,
         )
-        return Cloud(await self._opened(access), at, self._create_max_bytes, signed=bool(given) or self._ambient)
+        return Cloud(await self._opened(access), at, self._create_max_bytes, signed=bool(credential) or self._ambient)
 
     async def _opened(self, access: Access) -> Opened:
         """Return the store of an access. Its endpoint is checked each time, since the address of a name may change."""
@@ -178,7 +301,6 @@ class ObjectTool:
         return opened
 
     async def _put(self, place: Place, at: Location, config: ObjectConfig, context: TaskContext) -> Outcome:
-        from arclog.tools.object.content import Outgoing
 
         encoding = "text" if config.encoding is UNSET else config.encoding
         outgoing = Outgoing(config.content, encoding, context.results)
@@ -186,10 +308,9 @@ class ObjectTool:
         pieces = _watched(outgoing.pieces(), context, outgoing.size)
         meta = await place.put(at.key, pieces, kind, if_absent=config.if_absent is True)
         where = {"url": at.url, "store": at.store, "key": at.key}
-        return _ok(at, {"data": {**where, **_known(meta), "content_type": kind, "sha256": outgoing.sha256}})
+        return _ok(at, {"data": {**where, **_fields_of(meta), "content_type": kind, "sha256": outgoing.sha256}})
 
     async def _get(self, place: Place, at: Location, config: ObjectConfig, context: TaskContext) -> Outcome:
-        from arclog.tools.object.content import read
 
         part = None if config.range is UNSET else _range(config.range)
         content: OpenedObject = await place.get(at.key, part)
@@ -198,7 +319,7 @@ class ObjectTool:
         length = content.end - content.start
         pieces = _watched(content.pieces, context, length)
         made = await read(pieces, length, kind, decode, context.results, at.url)
-        result = _known(content.meta)
+        result = _fields_of(content.meta)
         if part is not None:
             result["range"] = {"start": content.start, "end": content.end}
         if made.stored is not None:
@@ -246,19 +367,19 @@ def _check(config: ObjectConfig) -> None:
         raise refuse("config", f"max_keys: {config.max_keys} is below 1")
 
 
-def _range(given: dict[str, int]) -> Range:
-    names = set(given)
+def _range(limits: dict[str, int]) -> Range:
+    names = set(limits)
     if not names or not (names <= {"start", "end"} or names == {"last"}):
         raise refuse(
             "config", f"range takes start and end (not included), or last; not {', '.join(sorted(names)) or 'nothing'}"
         )
-    part = Range(**given)
+    part = Range(**limits)
     if part.start < 0 or (part.last or 0) < 0 or (part.end is not None and part.end < part.start):
-        raise refuse("config", f"range: {given} is not a range of bytes")
+        raise refuse("config", f"range: {limits} is not a range of bytes")
     return part
 
 
-def _known(meta: ObjectMeta) -> dict[str, Any]:
+def _fields_of(meta: ObjectMeta) -> dict[str, Any]:
     return {name: value for name, value in asdict(meta).items() if name != "key" and value is not None}
 
 
@@ -272,8 +393,8 @@ def _row(at: Location, meta: ObjectMeta) -> dict[str, Any]:
     }
 
 
-def _ok(at: Location, rest: dict[str, Any]) -> Outcome:
-    return Outcome(result={"url": at.url, **rest}, data_at="data")
+def _ok(at: Location, fields: dict[str, Any]) -> Outcome:
+    return Outcome(result={"url": at.url, **fields}, data_at="data")
 
 
 async def _watched(pieces: Pieces, context: TaskContext, total: int | None) -> Pieces:

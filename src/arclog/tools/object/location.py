@@ -66,7 +66,9 @@ def locate(url: str, *, prefix: bool = False) -> Location:
     if not colon:
         location = Location(FILE, "", url)
     elif scheme.lower() not in SCHEMES:
-        raise refuse("config", f"{url}: this is not a place for objects; s3://, gs://, az://, file:// or a path is")
+        raise refuse(
+            "config", f"{url}: this is not the address of an object; use s3://, gs://, az://, file:// or a path"
+        )
     elif SCHEMES[scheme.lower()] == FILE:
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost") or not slash:
@@ -88,7 +90,7 @@ def locate(url: str, *, prefix: bool = False) -> Location:
 def check_key(key: str, shown: str, *, prefix: bool = False) -> None:
     """Check that every store accepts a key, and that the key cannot leave its place."""
     if any(ord(letter) < 32 or ord(letter) == 127 or 0xD800 <= ord(letter) <= 0xDFFF for letter in key):
-        raise refuse("config", "a name holds a NUL, a control character or half a character, which none may")
+        raise refuse("config", "a name must not contain NUL, control characters or lone surrogates")
     if ".." in key.split("/"):
         raise refuse("config", f"{shown}: '..' may not be a part of a name")
     if not prefix and (not key or key.endswith("/")):

@@ -117,7 +117,7 @@ class Connection:
             return [tuple(row) for row in cells.unpacked(body)] if body else []
         except (ValueError, TypeError, ArithmeticError) as problem:
             self._host.kill()
-            raise SqlFailure("killed", f"DuckDB's process gave rows that cannot be read: {problem}") from None
+            raise SqlFailure("killed", f"DuckDB's process returned invalid rows: {problem}") from None
 
     def interrupt(self) -> None:
         """Interrupt the current statement, from any thread. If it does not stop, the process is killed."""
@@ -144,8 +144,8 @@ class Connection:
             self._socket.close()
             self._host.closed(self._number)
 
-    def _do(self, operation: str, given: dict[str, Any] | None = None) -> tuple[dict[str, Any], bytes]:
-        body = cells.packed(given) if given else b""
+    def _do(self, operation: str, arguments: dict[str, Any] | None = None) -> tuple[dict[str, Any], bytes]:
+        body = cells.packed(arguments) if arguments else b""
         with self._lock:
             try:
                 wire.send(self._socket, json.dumps({"do": operation}).encode(), body)
@@ -231,7 +231,9 @@ class Host:
                 socket.send_fds(self._control, [_MESSAGE.pack(b"c", number)], [theirs.fileno()])
             except OSError as problem:
                 ours.close()
-                raise SqlFailure("killed", f"DuckDB's process takes no connection: {problem}", "START") from None
+                raise SqlFailure(
+                    "killed", f"DuckDB's process does not accept a connection: {problem}", "START"
+                ) from None
         self._open.add(number)
         return Connection(self, number, ours)
 
@@ -253,7 +255,7 @@ class Host:
         self.kill()
         self._gone.wait(_REPORT_S)
         if not self.tree.gone.done():
-            return SqlFailure("killed", "DuckDB's process does not answer any more", "SIGKILL")
+            return SqlFailure("killed", "DuckDB's process no longer responds", "SIGKILL")
         report = self.tree.gone.result()
         refused = not_allowed(report, self._settings)
         if refused is not None:
@@ -384,7 +386,7 @@ def _header(data: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.DecodeError:
-        return {"error": "InternalException", "text": "its process gave an answer that cannot be read"}
+        return {"error": "InternalException", "text": "its process returned an invalid response"}
 
 
 def extension_folder(settings: Settings) -> str:

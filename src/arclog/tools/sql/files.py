@@ -26,7 +26,7 @@ MEMORY = ":memory:"
 def not_ours(database: str, reach: Reach, *, write: bool = True) -> str:
     """Return the path of a database file unchanged. Raises SqlFailure if tasks may not open it."""
     if "\0" in database:
-        raise SqlFailure("config", "database: a path holds no NUL")
+        raise SqlFailure("config", "database: a path cannot contain NUL")
     refusal = "" if database in ("", MEMORY) else reach.refusal(database, write=write)
     if refusal:
         raise SqlFailure("config", refusal)

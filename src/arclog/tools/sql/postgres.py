@@ -103,11 +103,11 @@ class Pools:
 
 def address_for(where: dict[str, Any], connect_s: float) -> PostgresAddress:
     """Return the address of a server, with the options of every session. Raises SqlFailure."""
-    known = {key: value for key, value in where.items() if value is not None}
+    fields = {key: value for key, value in where.items() if value is not None}
     try:
-        parts = address_of(str(known.pop("dsn", "")), **known).parts
+        parts = address_of(str(fields.pop("dsn", "")), **fields).parts
     except AddressError as problem:
-        raise SqlFailure("config", f"the dsn cannot be read: {problem}; better use auth") from None
+        raise SqlFailure("config", f"the dsn cannot be read: {problem}; prefer auth") from None
     defaults = {"connect_timeout": str(timeout_of(connect_s)), "application_name": "arclog"}
     return PostgresAddress({**defaults, **parts, "options": f"{_SESSION} {parts.get('options', '')}".strip()})
 
@@ -119,7 +119,7 @@ def not_connected(problem: psycopg.Error) -> SqlFailure:
         return SqlFailure(refusal_of(problem).kind, text, state)
     if isinstance(problem, psycopg.OperationalError):
         return SqlFailure("connection", text, "08001")
-    return SqlFailure("config", f"the connection cannot be made: {text}")
+    return SqlFailure("config", f"the connection failed: {text}")
 
 
 # ── session ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,7 +203,7 @@ class PgSession:
         except SqlFailure as failure:
             if failure.problem.kind != "connection":
                 raise
-            message = f"the connection was lost at COMMIT, and whether it took place is not known: {failure}"
+            message = f"the connection was lost during COMMIT, so it is unknown whether the transaction was committed: {failure}"
             raise SqlFailure("connection", message, failure.problem.code) from None
         self.clean = True
 
@@ -278,7 +278,7 @@ def failure_of(problem: psycopg.Error, params: int) -> SqlFailure:
         kind = refusal_of(problem).kind
         if is_catalog_conflict(problem):
             kind = "serialization"
-            text += "; another transaction made the same thing at the same time"
+            text += "; another transaction created the same object at the same time"
         return SqlFailure(kind, explained(text, syntax=state == "42601", outside=outside, params=params), state)
     if isinstance(problem, (psycopg.OperationalError, psycopg.InterfaceError)):
         return SqlFailure("connection", text, "08006")

@@ -45,7 +45,7 @@ class Rows:
         self.count += len(batch)
         if self._max_rows is not None and self.count > self._max_rows:
             message = (
-                f"the statement gives more than {self._max_rows} rows (max_rows of the task); ask for fewer with LIMIT"
+                f"the statement returns more than {self._max_rows} rows (max_rows of the task); limit them with LIMIT"
             )
             raise SqlFailure("limit", message, "max_rows")
         columns = self.columns

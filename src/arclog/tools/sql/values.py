@@ -95,12 +95,12 @@ def checked(value: Any, place: str, *, nul: bool) -> None:
     """Refuse text that the database cannot store. `nul` means that it accepts NUL characters. Raises SqlFailure."""
     if isinstance(value, str):
         if not nul and "\0" in value:
-            raise SqlFailure("sql", f"{place} holds the character NUL, which the database cannot store", _BAD_TEXT)
+            raise SqlFailure("sql", f"{place} contains the character NUL, which the database cannot store", _BAD_TEXT)
         if not value.isascii():
             try:
                 value.encode()
             except UnicodeEncodeError as problem:
-                message = f"{place} holds half a character (a lone surrogate) at position {problem.start}"
+                message = f"{place} contains a lone surrogate at position {problem.start}"
                 raise SqlFailure("sql", message, _BAD_TEXT) from None
     elif isinstance(value, list):
         for item in value:

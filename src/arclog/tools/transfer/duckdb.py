@@ -174,7 +174,7 @@ class DuckdbSource(_Database):
 
     def chunks(self) -> Iterator[list[Row]]:
         while chunk := self._do(lambda: self._connection.fetch(self._at_a_time)):
-            yield [row if _SIMPLE.issuperset(map(type, row)) else tuple(map(_taken, row)) for row in chunk]
+            yield [row if _SIMPLE.issuperset(map(type, row)) else tuple(map(_cell, row)) for row in chunk]
 
 
 class DuckdbTarget(_Database):
@@ -321,7 +321,7 @@ class DuckdbTarget(_Database):
 _SIMPLE = frozenset({int, float, str, bytes, bool, type(None)})
 
 
-def _taken(value: Any) -> Any:
+def _cell(value: Any) -> Any:
     return json_cell(to_json(value)) if isinstance(value, (list, dict, tuple, set)) else value
 
 

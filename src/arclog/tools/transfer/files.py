@@ -214,12 +214,14 @@ def columns_of(rows: Sequence[dict[str, Any]]) -> list[Column]:
 def as_rows(rows: Sequence[dict[str, Any]], columns: Sequence[Column], done: int, shown: str) -> list[Row]:
     """Convert maps to tuples. A key without a column is refused, since its values would be lost."""
     names = [column.name for column in columns]
-    known = set(names)
+    expected = set(names)
     checked = []
     for number, row in enumerate(rows, start=done + 1):
-        if not row.keys() <= known:
-            lost = next(name for name in row if name not in known)
-            message = f"{shown}: row {number} has the key '{lost}', which the rows before did not have; give a larger chunk_rows"
+        if not row.keys() <= expected:
+            lost = next(name for name in row if name not in expected)
+            message = (
+                f"{shown}: row {number} has the key '{lost}', which earlier rows did not have; set a larger chunk_rows"
+            )
             raise SqlFailure("exception", message, _BAD_ROW)
         checked.append(tuple([json_cell(row.get(name)) for name in names]))
     return checked
@@ -422,13 +424,13 @@ class ResultSource:
             self._items = chain.from_iterable(self._batches(self._reading))
         else:
             self._items = iter(self._rows)
-        self._first = self._some(0)
+        self._first = self._next_rows(0)
         self._columns = columns_of(self._first)
         return self._columns
 
     def chunks(self) -> Iterator[list[Row]]:
         done = 0
-        while rows := self._first or self._some(done):
+        while rows := self._first or self._next_rows(done):
             self._first = []
             yield as_rows(rows, self._columns, done, _SHOWN)
             done += len(rows)
@@ -439,7 +441,7 @@ class ResultSource:
     def close(self) -> None:
         """Nothing to close; the event loop owns the reader."""
 
-    def _some(self, done: int) -> list[dict[str, Any]]:
+    def _next_rows(self, done: int) -> list[dict[str, Any]]:
         items = list(islice(self._items, self._at_a_time))
         for number, row in enumerate(items, start=done + 1):
             if not isinstance(row, dict):

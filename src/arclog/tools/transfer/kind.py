@@ -169,7 +169,7 @@ class TransferTool:
             except MadeMeanwhile:
                 moved = await self._moved(config, context)
         except MadeMeanwhile:
-            message = "another process removes and makes the database file again and again"
+            message = "another process repeatedly removes and creates the database file"
             return failed(error("serialization", message))
         except SqlFailure as failure:
             return failed(failure.problem)

@@ -133,5 +133,5 @@ def _each_once(names: Sequence[str], owner: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise SqlFailure("config", f"{owner} gives two columns called '{name}'; name one of them with AS")
+            raise SqlFailure("config", f"{owner} gives two columns called '{name}'; rename one of them with AS")
         seen.add(name)

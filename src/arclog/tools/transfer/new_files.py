@@ -76,7 +76,7 @@ class Draft:
             raise MadeMeanwhile from None
         except OSError as problem:
             if problem.errno not in _NO_LINKS:
-                raise SqlFailure("connection", f"cannot make the database: {problem.strerror}", "IO") from None
+                raise SqlFailure("connection", f"cannot create the database: {problem.strerror}", "IO") from None
             if self._place.exists():
                 raise MadeMeanwhile from None
             Path(self.path).rename(self._place)

@@ -365,5 +365,5 @@ def _placed(problem: psycopg.Error) -> SqlFailure:
     if error.code == "42P10":
         message += "; an upsert needs a unique index (or primary key) on exactly the columns of `key`"
     if error.code == "42P01":
-        message += "; `create: true` makes the table"
+        message += "; `create: true` creates the table"
     return SqlFailure(error.kind, place + message, error.code, retryable=error.retryable)

@@ -65,11 +65,11 @@ def create_table(
 
 def on_conflict(dialect: str, columns: Sequence[Column], key: Sequence[str]) -> str:
     """Return the clause that turns an INSERT into an upsert."""
-    rest = [names_of(dialect, [column]) for column in columns if column.name not in key]
+    others = [names_of(dialect, [column]) for column in columns if column.name not in key]
     keys = names_of(dialect, list(key))
-    if not rest:
+    if not others:
         return f"ON CONFLICT ({keys}) DO NOTHING"
-    return f"ON CONFLICT ({keys}) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in rest)
+    return f"ON CONFLICT ({keys}) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
 
 
 def check_key(columns: Sequence[Column], key: Sequence[str]) -> None:

@@ -61,6 +61,30 @@ async def test_more_idle_connections_than_are_kept_are_closed(web: Web) -> None:
     client.close()
 
 
+async def test_a_request_prefers_a_connection_to_its_process(client: DirectClient, web: Web) -> None:
+    @web.route("/a")
+    async def answer(asked: Asked, wire: Wire) -> None:
+        await wire.answer(200, b"1", {"Arclog-Server": f"p{asked.connection}"})
+
+    answers = await asyncio.gather(*(get(client, web, "/a") for _ in range(3)))
+    assert sorted(answer.server for answer in answers) == ["p1", "p2", "p3"]
+    for server in ("p1", "p3", "p2", "p2", "p1"):
+        assert (await get(client, web, "/a", server=server)).server == server
+    assert web.connections == 3
+    # Without a connection to the process, a new one may reach it.
+    assert (await get(client, web, "/a", server="p9")).server == "p4"
+
+
+async def test_a_process_that_is_not_reached_costs_a_bounded_number_of_connections(web: Web) -> None:
+    client = DirectClient(kept_s=60)
+    web.answers("/a", b"1", headers={"Arclog-Server": "p"})
+    await asyncio.gather(*(get(client, web, "/a") for _ in range(70)))
+    opened = web.connections
+    await get(client, web, "/a", server="gone")
+    assert web.connections == opened
+    client.close()
+
+
 async def test_a_connection_that_was_idle_for_too_long_is_not_used(web: Web) -> None:
     client = DirectClient(kept_s=0.0)
     web.answers("/a", b"1")

@@ -207,7 +207,7 @@ async def test_acknowledging_to_a_consumer_that_is_gone(
 @pytest.mark.parametrize(
     ("op", "config", "said"),
     [
-        ("ack", {"messages": ["orders.new"]}, "messages[0]: is neither a message that `fetch` gave nor its `ack`"),
+        ("ack", {"messages": ["orders.new"]}, "messages[0]: is neither a message of `fetch` nor its `ack`"),
         ("ack", {"messages": [{"data": 1}]}, "messages[0]: is neither"),
         ("ack", {"messages": ["$JS.ACK.a b"]}, "messages[0]: is neither"),
         ("ack", {"messages": 7}, "messages must be a list, not int"),

@@ -51,7 +51,7 @@ async def test_a_server_killed_under_a_request(opened: Open) -> None:
         problem = await going
         await client.close()
         assert (problem.kind, problem.code, problem.retryable) == ("connection", "CONNECTION_LOST", True)
-        assert "whether it did its part is not known" in problem.message
+        assert "it is unknown whether it performed the operation" in problem.message
         problem = await run.failure("publish", **PUBLISH)
         assert (problem.kind, problem.code, problem.retryable) == ("connection", "CONNECTION", True)
         assert problem.message == f"{server.url}: Connection refused"
@@ -295,7 +295,7 @@ async def test_a_server_that_says_nothing(opened: Open) -> None:
 @pytest.mark.parametrize(
     ("servers", "said"),
     [
-        ("", "a nats task needs to know its server"),
+        ("", "a nats task needs a server"),
         ("nats://user:CANARY@127.0.0.1:4222", "must not contain credentials; use `auth`"),
         ("nats://CANARY@127.0.0.1:4222", "must not contain credentials; use `auth`"),
         ("ws://127.0.0.1:4222", "is not an address of a NATS server"),

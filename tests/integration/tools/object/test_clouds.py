@@ -139,8 +139,8 @@ async def test_the_workers_own_credentials_by_a_setting(
 async def test_a_credential_that_does_not_suit(server: RecordingServer, url: str, auth: Credential) -> None:
     problem = await runner(server.endpoint, auth).failure("get", url)
     assert problem.kind == "config"
-    assert "auth 'cloud' (secret) does not suit" in problem.message
-    assert "has to give" in problem.message
+    assert "auth 'cloud' (secret) does not fit" in problem.message
+    assert "must have" in problem.message
     assert not any(secret in problem.message for secret in auth.secrets if len(secret) > 3)
     assert server.asked == []
 

@@ -212,7 +212,7 @@ async def test_stored_results_are_streamed_up(run: Runner) -> None:
     [
         ({"action": "get", "content": "x"}, "content belongs to action put, not to get"),
         ({"action": "put"}, "action put needs `content`"),
-        ({"action": "put", "content": "a\ud800b"}, "half a character"),
+        ({"action": "put", "content": "a\ud800b"}, "lone surrogate"),
         ({"action": "put", "content": "?", "encoding": "base64"}, "not base64"),
         ({"action": "put", "content": 1, "encoding": "base64"}, "must be a base64 text"),
         ({"action": "get", "range": {"start": 5, "end": 2}}, "not a range"),

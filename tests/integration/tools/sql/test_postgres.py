@@ -498,7 +498,7 @@ async def test_a_server_that_refuses(tmp_path, postgres):
         "3D000",
     )
     assert await sql.failure("SELECT 1", **{**where, "port": 1}) == ("connection", "08001")
-    assert "give auth, dsn or host" in await sql.message("SELECT 1")
+    assert "set auth, dsn or host" in await sql.message("SELECT 1")
     message = await sql.message("SELECT 1", dsn="postgresql//me:hunter2@host")
     assert "cannot be read" in message
     assert "hunter2" not in message

@@ -258,7 +258,7 @@ async def test_rows_that_are_none(run: Runner, rows: Any, message: str) -> None:
         ),
         ({"kind": "csv", "path": "a", "delimiter": "ab"}, {"kind": "ndjson", "path": "a"}, "not one character"),
         (None, {"kind": "ndjson", "path": "a"}, "either `source` or `rows`"),
-        ({"kind": "postgres", "table": "t"}, {"kind": "ndjson", "path": "a"}, "needs to know its server"),
+        ({"kind": "postgres", "table": "t"}, {"kind": "ndjson", "path": "a"}, "needs a server"),
     ],
 )
 async def test_configs_that_cannot_be_meant(run: Runner, source: Any, target: Any, message: str) -> None:

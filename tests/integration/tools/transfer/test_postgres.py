@@ -78,7 +78,7 @@ async def test_nothing_is_rounded_on_the_way_to_a_file(run: Runner, end: Postgre
     [
         ("five", "row 9, column i: invalid input syntax for type integer"),
         (3_000_000_000, 'row 9, column i: value "3000000000" is out of range'),
-        ("5\0", "row 9, column i holds the character NUL"),
+        ("5\0", "row 9, column i contains the character NUL"),
     ],
 )  # fmt: skip
 async def test_a_value_that_does_not_fit(run: Runner, end: PostgresEnd, value: Any, message: str) -> None:
@@ -92,7 +92,7 @@ async def test_a_value_that_does_not_fit(run: Runner, end: PostgresEnd, value: A
 async def test_half_a_character(run: Runner, end: PostgresEnd) -> None:
     rows = [{"a": "x"}, {"a": "x"}, {"a": "x"}, {"a": "\ud800"}]
     problem = await run.failure(None, {**end.end, "create": True}, rows=rows)
-    assert problem.message.startswith("row 4, column a holds half a character")
+    assert problem.message.startswith("row 4, column a contains a lone surrogate")
     assert end.run("SELECT to_regclass('t')") == [(None,)]
 
 

@@ -34,9 +34,9 @@ def read(text: bytes, size: int) -> tuple[Answer | None, bytearray, _Reader]:
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_answer_is_read_from_pieces_of_any_size(name: str, size: int) -> None:
     text, status, body = WHOLE[name]
-    answer, left, reader = read(text, size)
+    answer, unread, reader = read(text, size)
     assert answer is not None
-    assert (answer.status, answer.body, bytes(left)) == (status, body, b"")
+    assert (answer.status, answer.body, bytes(unread)) == (status, body, b"")
     assert reader.may_stay
 
 
@@ -47,8 +47,8 @@ def test_headers_of_one_name_are_joined() -> None:
 
 
 def test_what_follows_an_answer_stays_unread() -> None:
-    _, left, _ = read(WHOLE["length"][0] + b"HTTP/1.1 200 OK\r\n", 1000)
-    assert bytes(left) == b"HTTP/1.1 200 OK\r\n"
+    _, unread, _ = read(WHOLE["length"][0] + b"HTTP/1.1 200 OK\r\n", 1000)
+    assert bytes(unread) == b"HTTP/1.1 200 OK\r\n"
 
 
 def test_an_answer_without_a_length_ends_with_its_connection() -> None:

@@ -28,9 +28,9 @@ CREDS = (
     ],
 )
 def test_addresses(text: str, servers: list[str], login: Login) -> None:
-    found, who = servers_of(text)
-    assert [str(server) for server in found] == servers
-    assert who == login
+    servers_read, login_read = servers_of(text)
+    assert [str(server) for server in servers_read] == servers
+    assert login_read == login
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_login_in_the_clients_words() -> None:
 def test_the_login_of_a_creds_file() -> None:
     assert creds_login(CREDS) == Login(jwt="eyJ.a.b", seed=SEED)
     for text in ("", "canary", CREDS.partition("-----BEGIN USER")[0]):
-        with pytest.raises(AddressError, match=r"no \.creds file") as refused:
+        with pytest.raises(AddressError, match=r"not a \.creds file") as refused:
             creds_login(text)
         assert "canary" not in str(refused.value)
 

@@ -19,9 +19,9 @@ texts_of = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1,
 def test_an_encoded_address_is_read_as_libpq_reads_it(user: str, password: str, database: str) -> None:
     parts = [quote(part, safe="") for part in (user, password, database)]
     url = f"postgresql://{parts[0]}:{parts[1]}@[::1]:5433,h2:5434/{parts[2]}?application_name={parts[0]}&sslmode=prefer"
-    found = address_of(url)
-    assert found.parts == conninfo_to_dict(url)
-    assert conninfo_to_dict(found.conninfo()) == found.parts
+    address = address_of(url)
+    assert address.parts == conninfo_to_dict(url)
+    assert conninfo_to_dict(address.conninfo()) == address.parts
 
 
 @given(values=st.dictionaries(st.sampled_from(["host", "user", "password", "dbname"]), texts_of, min_size=1))
@@ -48,10 +48,10 @@ def test_keywords_are_read_as_libpq_reads_them(values: dict[str, str]) -> None:
     ],
 )
 def test_forms_of_addresses(url: str, parts: dict[str, str] | None) -> None:
-    found = address_of(url).parts
-    assert found == (parts or {})
+    parts_read = address_of(url).parts
+    assert parts_read == (parts or {})
     if "#" not in url:
-        assert found == conninfo_to_dict(url)
+        assert parts_read == conninfo_to_dict(url)
 
 
 def test_what_goes_before_what() -> None:

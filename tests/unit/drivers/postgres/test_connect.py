@@ -119,9 +119,9 @@ async def test_without_time_to_be_idle_none_is_kept(server: _Server) -> None:
 
 async def test_a_pool_that_is_closed_keeps_none(server: _Server) -> None:
     pool = Pool(server.connect, 2, idle_s=60.0)
-    one, two = await pool.take(), await pool.take()
-    await pool.give(one, keep=True)
+    first, second = await pool.take(), await pool.take()
+    await pool.give(first, keep=True)
     await pool.close()
-    await pool.give(two, keep=True)
-    assert one.closed
-    assert two.closed
+    await pool.give(second, keep=True)
+    assert first.closed
+    assert second.closed

@@ -40,8 +40,8 @@ def test_every_key_belongs_to_an_operation() -> None:
     ],
 )
 def test_what_check_says(task: str, code: str, said: str) -> None:
-    ((found, message),) = findings(task)
-    assert found == code
+    ((result, message),) = findings(task)
+    assert result == code
     assert said in message
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from arclog.model.config.settings import Settings
-from arclog.sandbox.environments import installer_environment, source_of
-from arclog.sandbox.requirements import NotARequirement, normalize_requirements
+from arclog.sandbox.environments import NotARequirement, installer_environment, normalize_requirements, source_of
 
 
 @pytest.mark.parametrize(
@@ -51,10 +50,10 @@ def test_what_to_write_instead(text: str, hint: str) -> None:
 
 
 def test_lists_that_mean_the_same_share_a_digest() -> None:
-    one = normalize_requirements(["B>=2,<3", "a"])
-    assert one == normalize_requirements(["a", "b<3, >=2", "A"])
-    assert one.digest != normalize_requirements(["a", "b<3"]).digest
-    assert len(one.digest) == 32
+    first = normalize_requirements(["B>=2,<3", "a"])
+    assert first == normalize_requirements(["a", "b<3, >=2", "A"])
+    assert first.digest != normalize_requirements(["a", "b<3"]).digest
+    assert len(first.digest) == 32
 
 
 def test_an_installer_sees_what_it_needs_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
