@@ -129,16 +129,29 @@ def directory(entries: int = 150_000) -> bytes:
 
 def exported(items: int = 60_000_000) -> bytes:
     """An exported run whose log is small as a file and large in memory. Its checksums are right."""
-    log = b'[1,{"t":"playbook.execution.requested","@":1,"p":{"a":[' + b"[]," * items + b"1]}}]\n"
-    part = {"name": "log.jsonl", "bytes": len(log), "sha256": hashlib.sha256(log).hexdigest()}
-    plan = {"name": "plan.json", "bytes": 2, "sha256": hashlib.sha256(b"{}").hexdigest()}
+    return _archive(b'[1,{"t":"playbook.execution.requested","@":1,"p":{"a":[' + b"[]," * items + b"1]}}]\n")
+
+
+def imported(part: str = "", compression: int = zipfile.ZIP_DEFLATED, **named: str) -> bytes:
+    """A small exported run with right checksums. `named`: what its manifest says; `part`: the name of one more part."""
+    request = b'[1,{"t":"playbook.execution.requested","@":1,"p":{}}]\n'
+    return _archive(request, compression, {part: b"planted"} if part else {}, **named)
+
+
+def _archive(
+    log: bytes, compression: int = zipfile.ZIP_DEFLATED, more: dict[str, bytes] | None = None, **named: str
+) -> bytes:
+    parts = {"log.jsonl": log, "plan.json": b"{}", **(more or {})}
+    listed = [
+        {"name": name, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()} for name, body in parts.items()
+    ]
     text = dict.fromkeys(("arclog", "exported_at", "run_id", "name", "path", "plan", "scope", "state"), "a")
     numbers = dict.fromkeys(("format", "version", "created_at", "events"), 1)
-    manifest = json.dumps({**text, **numbers, "execution_id": "77", "parts": [part, plan]}).encode()
+    manifest = json.dumps({**text, **numbers, "execution_id": "77", **named, "parts": listed}).encode()
     target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        archive.writestr("log.jsonl", log)
-        archive.writestr("plan.json", b"{}")
+    with zipfile.ZipFile(target, "w", compression, compresslevel=1) as archive:
+        for name, body in parts.items():
+            archive.writestr(name, body)
         archive.writestr("manifest.json", manifest)
         archive.writestr("manifest.sha256", hashlib.sha256(manifest).hexdigest())
     return target.getvalue()
@@ -160,6 +173,7 @@ MADE: dict[str, Callable[..., Any]] = {
         zeros,
         directory,
         exported,
+        imported,
     )
 }
 MADE["execute"] = execute
