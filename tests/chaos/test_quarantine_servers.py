@@ -18,6 +18,7 @@ import httpx2
 import pytest
 
 from tests.chaos.test_server_pair import Pair
+from tests.servers.commands import run_text
 from tests.servers.postgres import Database
 
 pytestmark = pytest.mark.slow
@@ -74,8 +75,7 @@ class Servers(Pair):
     def arclog(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The command line, as a client of all servers."""
         environment = {**self.environment, "ARCLOG_HOME": str(self.folder / "client")}
-        command = [sys.executable, "-m", "arclog.cli.main", *arguments, "--server", self.urls]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return run_text(*arguments, "--server", self.urls, env=environment)
 
     def _answer(self, index: int, path: str, body: object = None) -> httpx2.Response | None:
         url = f"http://127.0.0.1:{self.ports[index]}{path}"

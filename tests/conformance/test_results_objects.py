@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from arclog.results.blobs.object.blobs import ObjectBlobs
+from arclog.results.blobs.object import ObjectBlobs
 from arclog.results.store import BlobResults
 from arclog.testing.conformance.results import MakeResults, ResultsContract
 from tests.servers.s3 import S3Server, s3_server

@@ -98,8 +98,8 @@ def events_page() -> str:
     lines.append(f"\n{terminal} are the only events that end an execution; the store accepts one per execution.\n")
     lines.append(
         "\nAn outside producer may send every type ([ingest](ingest.md)); its events are `informative`, have the source `producer`\n"
-        "and its name in `meta.producer`. What came over the wire beside an event (`meta`, `result_kind`, `result_uri`, `event_ids`)\n"
-        "stands in the envelope as it was sent.\n"
+        "and its name in `meta.producer`. Other fields of the request (`meta`, `result_kind`, `result_uri`, `event_ids`)\n"
+        "are kept in the envelope unchanged.\n"
     )
     lines.append(_CLOSED)
     lines += [f"| `{name}` | {text} |\n" for name, text in CLOSING_REASONS.items()]

@@ -37,11 +37,11 @@ def _credential_name(source: Source, auth: str | None) -> str | None:
 def undeclared_credentials(source: Source) -> Iterator[Change]:
     """Declare the keychain entry of `auth: name`, if the tool accepts one kind of entry (postgres: its own)."""
     keychain = entry(source.root, "keychain")
-    known = {scalar(entry(node, "name")) for node in items(keychain)}
+    declared = {scalar(entry(node, "name")) for node in items(keychain)}
     needed: dict[str, str] = {}
     for task in source.all_tasks():
         name, kind = _credential_name(source, scalar(entry(task, "auth"))), source.kind_of(task)
-        if not name or "{{" in name or kind is None or name in known:
+        if not name or "{{" in name or kind is None or name in declared:
             continue
         takes = kind.auth or ()
         wanted = "postgres_credential" if kind.name == "postgres" else takes[0] if len(takes) == 1 else ""
@@ -155,13 +155,13 @@ def migrate(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Setti
 def _migrated(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Settings | None) -> Migration:
     done = Migration(text)
     root = compose(text)
-    known = KnownKinds(kinds)
-    source = Source(text, root, known)
-    left: list[Finding] = []
+    known_kinds = KnownKinds(kinds)
+    source = Source(text, root, known_kinds)
+    undecided: list[Finding] = []
     #: by rule: the text in which it had nothing to change, and the forms that it left there
     settled: dict[Rule, tuple[str, list[Finding]]] = {}
     for _ in range(_ROUNDS if root is not None else 0):
-        before, left = done.text, []
+        before, undecided = done.text, []
         for rule, words in _RULES:
             for word in words:
                 if word in done.text:
@@ -170,23 +170,25 @@ def _migrated(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Set
                 if words:
                     continue
             if rule not in settled or settled[rule][0] != done.text:
-                source.notes, source.left = [], []
+                source.notes, source.undecided = [], []
                 made = changed(done.text, list(rule(source)))
                 after = compose(made) if made != done.text else None
                 if after is not None:
                     done.text = made
                     done.changes += source.notes
-                    source = Source(done.text, after, known)
+                    source = Source(done.text, after, known_kinds)
                     continue
-                settled[rule] = (done.text, source.left)
-            left += settled[rule][1]
+                settled[rule] = (done.text, source.undecided)
+            undecided += settled[rule][1]
         if done.text == before:
             break
     else:
         if root is not None:  # the rules undo or repeat each other: return the text unchanged
             message = "the older forms of this file could not be rewritten together"
-            left = [Finding("undecided", message, Position(1, 1), hint="rewrite those that are listed below first")]
-            done.text, done.changes, source = text, [], Source(text, compose(text), known)
+            undecided = [
+                Finding("undecided", message, Position(1, 1), hint="rewrite those that are listed below first")
+            ]
+            done.text, done.changes, source = text, [], Source(text, compose(text), known_kinds)
     beside = FilesBeside(settings or Settings()).of(file)
     # The lint for authors takes half as long again, and only code that does not compile is an error, so it is skipped
     # if possible.
@@ -200,13 +202,13 @@ def _migrated(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Set
             if finding.code in _UNKNOWN
         ),
     ]
-    done.undecided = sorted(_without_repetition(errors, left), key=lambda finding: finding.at)
+    done.undecided = sorted(_without_repetition(errors, undecided), key=lambda finding: finding.at)
     return done
 
 
-def _without_repetition(errors: Sequence[Finding], left: Sequence[Finding]) -> list[Finding]:
+def _without_repetition(errors: Sequence[Finding], undecided: Sequence[Finding]) -> list[Finding]:
     """Return one finding for each line. The finding of a rule is more specific than that of an older form."""
-    met = {finding.at.line for finding in left}
+    met = {finding.at.line for finding in undecided}
     kept = [finding for finding in errors if finding.at.line not in met or finding.code not in _GENERAL]
-    known = {finding.at.line for finding in kept}
-    return [*kept, *(finding for finding in left if finding.at.line not in known)]
+    lines = {finding.at.line for finding in kept}
+    return [*kept, *(finding for finding in undecided if finding.at.line not in lines)]

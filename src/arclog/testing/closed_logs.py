@@ -129,8 +129,8 @@ class _Walk:
 
     def step_ended(self, event: Event) -> None:
         step_run = self.of(event)
-        left = step_run.inside(())
-        assert not left, f"{step_run.subject} ended while {left} was open"
+        still_open = step_run.inside(())
+        assert not still_open, f"{step_run.subject} ended while {still_open} was open"
         if event.type == "step.done":
             assert not step_run.loops, f"{step_run.subject}: step.done before loop.done"
         elif step_run.loops:
@@ -170,8 +170,8 @@ class _Walk:
     def loop_done(self, event: Event) -> None:
         step_run, path = self.of(event), event.iteration or ()
         assert path in step_run.loops, f"{step_run.subject}: loop.done at {path}, where no loop is open"
-        left = step_run.inside(path)
-        assert not left, f"{step_run.subject}: loop.done at {path} while {left} was open"
+        still_open = step_run.inside(path)
+        assert not still_open, f"{step_run.subject}: loop.done at {path} while {still_open} was open"
         step_run.loops.discard(path)
 
     def iteration_started(self, event: Event) -> None:
@@ -183,8 +183,8 @@ class _Walk:
     def iteration_ended(self, event: Event) -> None:
         step_run, path = self.of(event), event.iteration or ()
         assert path in step_run.iterations, f"{step_run.subject}: {event.type} of {path}, which is not open"
-        left = step_run.inside(path)
-        assert not left, f"{step_run.subject}: iteration {path} ended while {left} was open"
+        still_open = step_run.inside(path)
+        assert not still_open, f"{step_run.subject}: iteration {path} ended while {still_open} was open"
         if path in step_run.loops:
             assert event.type == "loop.iteration.failed", f"{step_run.subject}: {path} is done before its inner loop"
             step_run.loops.discard(path)
@@ -329,8 +329,8 @@ def check_layers(dialect: str, records: Sequence[Record]) -> None:
                 # A run that is refused, or cancelled while it is pending, ends without having begun.
                 assert open_now[key] in (0, 1) or layer == "playbook", f"{dialect}: {name} of {key} out of order"
                 assert seen[key] <= 1, f"{dialect}: {key} was opened twice"
-    left = [key for key, count in open_now.items() if count > 0]
-    assert not left, f"{dialect}: never closed: {left}"
+    still_open = [key for key, count in open_now.items() if count > 0]
+    assert not still_open, f"{dialect}: never closed: {still_open}"
 
 
 def check_run_records(records: Sequence[Record]) -> None:

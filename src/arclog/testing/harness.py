@@ -283,9 +283,9 @@ class World:
 
     async def _find_or_start(self) -> None:
         """Find a start whose answer was lost, or start the run."""
-        known = await self.store.executions()
-        if known:
-            self.execution_id = known[-1].execution_id
+        executions = await self.store.executions()
+        if executions:
+            self.execution_id = executions[-1].execution_id
             await self.free(self.here)
         else:
             await self.start()

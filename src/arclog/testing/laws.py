@@ -32,7 +32,7 @@ def rendered_log(dialect: str, log: Log) -> list[Rendered]:
     """Return the whole log, rendered in a dialect."""
     reader = reader_of(dialect, SUBJECT)
     records = [record for envelope in log for record in reader.render(envelope)]
-    return records + reader.rest()
+    return records + reader.held_back()
 
 
 def check_dialects(log: Log, cursor: int) -> None:
@@ -61,12 +61,12 @@ def check_cursor(dialect: str, log: Log, cursor: int) -> None:
     head = [record.record for envelope in log[:cursor] for record in first.render(envelope)]
     second = reader_of(dialect, SUBJECT, state_of(first))
     tail = [record.record for envelope in log[cursor:] for record in second.render(envelope)]
-    assert head + tail + [record.record for record in second.rest()] == [record.record for record in whole], (
+    assert head + tail + [record.record for record in second.held_back()] == [record.record for record in whole], (
         f"{dialect} with state"
     )
     needs = first.needs
-    given = [record for record in log if needs is None or record["event_type"] in needs or record["seq"] > cursor]
-    records = [record.record for record in rendered_log(dialect, given) if record.seq > cursor]
+    needed = [record for record in log if needs is None or record["event_type"] in needs or record["seq"] > cursor]
+    records = [record.record for record in rendered_log(dialect, needed) if record.seq > cursor]
     assert records == [record.record for record in whole if record.seq > cursor], f"{dialect} without state"
 
 

@@ -42,12 +42,12 @@ class Plant:
     task: str
     way: str
     shape: str
-    #: it strikes in items whose indexes add up to `rest` modulo `modulo`
+    #: it strikes in items whose indexes add up to `remainder` modulo `modulo`
     modulo: int = 1
-    rest: int = 0
+    remainder: int = 0
 
     def strikes(self, path: tuple[int, ...]) -> bool:
-        return sum(path) % self.modulo == self.rest
+        return sum(path) % self.modulo == self.remainder
 
 
 @dataclass
@@ -191,7 +191,7 @@ class _Playbook:
                 plant = self._plants.get((name, task["name"]))
                 if plant is not None and plant.way == HANDLED:
                     self._plants[name, task["name"]] = Plant(
-                        name, plant.task, ERROR, plant.shape, plant.modulo, plant.rest
+                        name, plant.task, ERROR, plant.shape, plant.modulo, plant.remainder
                     )
         return arcs
 
@@ -210,7 +210,7 @@ def _spec(plant: Plant) -> dict[str, Any]:
             ]
         case "ok but refused":
             index = "iter.index" if not plant.shape.startswith("nested") else "(iter.index + iter.parent.index)"
-            struck = "true" if plant.shape == "plain" else f"{index} % {plant.modulo} == {plant.rest}"
+            struck = "true" if plant.shape == "plain" else f"{index} % {plant.modulo} == {plant.remainder}"
             rules = [{"when": f"{{{{ {struck} }}}}", "then": {"do": "fail"}}, {"else": {"then": {"do": "continue"}}}]
         case "slow task":
             return {"timeout": 4}

@@ -80,7 +80,7 @@ def play(
     """
     text, file = _text_of(playbook)
     stage = stage_of(text, file, kinds=kinds)
-    given: dict[str, Any] = {
+    case: dict[str, Any] = {
         "name": "play",
         "mocks": _as_list(mocks),
         "workload": dict(workload or {}),
@@ -89,7 +89,7 @@ def play(
         "python": python,
         **({"now": now} if now else {}),
     }
-    cases = read_cases(encode({"tests": [given]}), "<mocks>")
+    cases = read_cases(encode({"tests": [case]}), "<mocks>")
     if problem := mock_problems(cases, stage):
         raise MockMismatch(problem.replace("<mocks>:1: ", ""))
     run = _run(stage, cases.cases[0])

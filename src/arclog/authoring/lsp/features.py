@@ -112,8 +112,8 @@ class Features:
             return []
         if before.rstrip().endswith("|") or re.search(r"\|\s*\w+$", before):
             return [Candidate(row.name, row.summary) for table in FILTERS.values() for row in table]
-        known = sorted({name for names in SCOPES.values() for name in names})
-        return [*(Candidate(name) for name in known), *(Candidate(name, "a step") for name in self.steps())]
+        scope_names = sorted({name for names in SCOPES.values() for name in names})
+        return [*(Candidate(name) for name in scope_names), *(Candidate(name, "a step") for name in self.steps())]
 
     # --- hover and definition -----------------------------------------------------------------------------------------
 
@@ -130,9 +130,9 @@ class Features:
                 default = f"\n\nDefault: `{field.default}`" if field.default is not None else ""
                 choices = f"\n\nOne of {', '.join(f'`{choice}`' for choice in field.choices)}" if field.choices else ""
                 return f"**{word}** ({field.type}): {field.doc}{default}{choices}"
-        known = self.of_language(at, word)
-        if known is not None:
-            return f"**{known.call}**: {known.summary}\n\n`{known.example}` → `{known.value!r}`"
+        entry_of_word = self.of_language(at, word)
+        if entry_of_word is not None:
+            return f"**{entry_of_word.call}**: {entry_of_word.summary}\n\n`{entry_of_word.example}` → `{entry_of_word.value!r}`"
         if re.search(rf"kind\s*:\s*\"?{re.escape(word)}\b", line) and word in self.kinds:
             return f"**{word}**: {self.kinds[word].summary}"
         name = word.split(".")[0]
@@ -159,7 +159,7 @@ class Features:
             tables = [FUNCTIONS]
         else:
             return None
-        return next((known for table in tables for known in table if known.name == word), None)
+        return next((row for table in tables for row in table if row.name == word), None)
 
     def chain_of_key(self, at: Place) -> list[str] | None:
         """Return the keys above the key at a place; None if there is no key."""
@@ -260,8 +260,8 @@ class Features:
 
     def siblings(self, at: Place) -> list[str]:
         """Return the other lines of the map that contains a place, approximately."""
-        here = _KEY.match(self.line(at.line))
-        room = len(here[1]) + len(here[2]) if here and self.line(at.line).strip() else at.column - 1
+        key = _KEY.match(self.line(at.line))
+        room = len(key[1]) + len(key[2]) if key and self.line(at.line).strip() else at.column - 1
         siblings: list[str] = []
         for step in (-1, 1):
             number = at.line + step
@@ -291,13 +291,13 @@ class Features:
             if key == "tool":
                 fields = self.task_fields()
                 continue
-            matching = next((known for known in fields if known.name == key), None)
+            matching = next((candidate for candidate in fields if candidate.name == key), None)
             if matching is None:
                 return ()
             if key == "spec" and "tool" in chain[:index]:
                 names: dict[str, Field] = {}
                 for kind in self.kinds.values():
-                    names.update({known.name: known for known in task_spec_fields(kind)})
+                    names.update({candidate.name: candidate for candidate in task_spec_fields(kind)})
                 fields = (
                     *names.values(),
                     Field("policy", "object", "Rules that decide what follows the task's outcome."),
@@ -310,8 +310,8 @@ class Features:
     def task_fields(self) -> tuple[Field, ...]:
         """Return the keys of tasks of the kinds that the text names."""
         mentioned = {kind for kind in self.kinds if re.search(rf"kind\s*:\s*\"?{re.escape(kind)}\b", self.text)}
-        known = {field.name: field for field in TASK}
+        fields = {field.name: field for field in TASK}
         for kind in sorted(mentioned or self.kinds):
             for field in self.kinds[kind].fields:
-                known.setdefault(field.name, field)
-        return tuple(known.values())
+                fields.setdefault(field.name, field)
+        return tuple(fields.values())

@@ -159,7 +159,7 @@ def _check_order(step: Any, read: list[Entry]) -> None:
     for phase in ("done", "failed", "loop"):
         seen = [part for part in read if part.phase == phase]
         for part in seen[:-1]:
-            if not part.condition.rest and "retry" not in part.actions:
+            if not part.condition.others and "retry" not in part.actions:
                 raise Undecided(part.node, "case: the entries after this one are never reached", "remove one of them")
         for part in seen:
             later = seen[seen.index(part) + 1 :]
@@ -241,12 +241,12 @@ def _sinks(source: Source, step: Any, read: list[Entry]) -> Change | None:
     if not kind:
         raise Undecided(stored[0].node, "sink: a step without a tool", "tool: {kind: …}")
     done = [part for part in read if part.phase == "done"]
-    if len(done) > len(stored) and any(part.condition.rest for part in done[: done.index(stored[-1])]):
+    if len(done) > len(stored) and any(part.condition.others for part in done[: done.index(stored[-1])]):
         raise Undecided(stored[0].node, "sink: entries before it hold for others", "tool: […, {choose: […]}]")
     sinks = []
     for part in stored:
         key, value, _ = part.actions["sink"]
-        sinks.append(Sink(key, value, part.condition.rest))
+        sinks.append(Sink(key, value, part.condition.others))
     routed = any(part.targets for part in read) or entry(step, "next") is not None
     # An entry is removed with its comments, so that one with only a sink leaves nothing behind.
     edits = [_without(source, part, "sink") for part in stored]
@@ -272,8 +272,8 @@ def _outcomes(source: Source, step: Any, read: list[Entry]) -> Change | None:
     for part in read:
         if "retry" in part.actions:
             key, value, _ = part.actions["retry"]
-            rest = renamed(part.condition.rest, kind, "outcome", part.when) if part.condition.rest else ""
-            rules.append(retry_rule(value, rest, key))
+            when_text = renamed(part.condition.others, kind, "outcome", part.when) if part.condition.others else ""
+            rules.append(retry_rule(value, when_text, key))
             edits.append(_without(source, part, "retry"))
     done = [part for part in read if part.phase == "done"]
     setting = [part for part in done if part not in read or {"set", "set_ctx", "vars"} & part.actions.keys()]
@@ -285,8 +285,8 @@ def _outcomes(source: Source, step: Any, read: list[Entry]) -> Change | None:
             name = next((name for name in ("set", "set_ctx", "vars") if name in part.actions), "")
             value = values_set(source, part.actions[name], kind) if name else ""
             action = f"{{do: continue, set_ctx: {value}}}" if value else "{do: continue}"
-            if part.condition.rest:
-                when = quoted(renamed(part.condition.rest, kind, "outcome", part.when))
+            if part.condition.others:
+                when = quoted(renamed(part.condition.others, kind, "outcome", part.when))
                 rules.append(f"{{when: {when}, then: {action}}}")
             else:
                 rules.append(f"{{else: {{then: {action}}}}}")
@@ -392,14 +392,14 @@ def _arc_when(part: Entry, kind: str, done: str) -> str:
     """The `when` of an arc; '' for a success without conditions."""
     if part.when is None:
         return ""
-    rest = renamed(part.condition.rest, kind, "outcome", part.when) if part.condition.rest else ""
+    when_text = renamed(part.condition.others, kind, "outcome", part.when) if part.condition.others else ""
     if part.phase == "failed":
         asked = ["event.name == 'step.failed'"]
-    elif part.condition.explicit or "outcome" in rest:
+    elif part.condition.explicit or "outcome" in when_text:
         asked = [f"event.name == '{done}'"]
     else:
         asked = []
-    return quoted(" and ".join([*asked, *([rest] if rest else [])]))
+    return quoted(" and ".join([*asked, *([when_text] if when_text else [])]))
 
 
 def _arc(source: Source, target: Target, when: str, kind: str, column: int) -> str:

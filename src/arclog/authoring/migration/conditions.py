@@ -39,8 +39,8 @@ class Condition(NamedTuple):
 
     #: done, failed, loop (the end of all items) or enter
     phase: str
-    #: the rest of the condition; '' if there is none
-    rest: str
+    #: the other parts of the condition; '' if there are none
+    others: str
     #: whether it names the event, or the phase alone
     explicit: bool
 
@@ -81,17 +81,17 @@ def expression_of(node: Any) -> str:
 def condition_of(node: Any) -> Condition:
     """Parse the `when` of a case. Raises Undecided."""
     phases: set[str] = set()
-    rest: list[str] = []
+    others: list[str] = []
     explicit = False
     for part in conjuncts(expression_of(node)):
         event, events = _EVENT.fullmatch(part), _EVENTS.fullmatch(part)
         if event or events:
             names = [event[2]] if event else re.findall(r"['\"]([\w.]+)['\"]", events[1] if events else "")
-            known = {_PHASES.get(name, "") for name in names}
-            if len(known) != 1 or "" in known:
+            matching = {_PHASES.get(name, "") for name in names}
+            if len(matching) != 1 or "" in matching:
                 hint = "event.name is step.done, loop.done or step.failed on an arc"
                 raise Undecided(node, f"when: no event here is called {', '.join(names)}", hint)
-            phases |= known
+            phases |= matching
             explicit = True
         elif _SUCCEEDED.fullmatch(part):
             phases.add("done")
@@ -100,14 +100,14 @@ def condition_of(node: Any) -> Condition:
             phases.add("failed")
             explicit = True
         else:
-            rest.append(part)
+            others.append(part)
     if "failed" in phases:
         phases.discard("done")  # step.exit came after a failure, too
     if "loop" in phases:
         phases.discard("done")
     if len(phases) > 1:
         raise Undecided(node, "when: it asks for a success and a failure", "one condition for each")
-    return Condition(next(iter(phases), "done"), " and ".join(rest), explicit)
+    return Condition(next(iter(phases), "done"), " and ".join(others), explicit)
 
 
 def renamed(expression: str, kind: str, base: str, node: Any) -> str:

@@ -172,10 +172,10 @@ def loop_keys(source: Source) -> Iterator[Change]:
 
 def _loop_spec(source: Source, loop: Any) -> Iterator[Change]:
     old = ("mode", "max_in_flight", "concurrency")
-    given = {name: (key, value) for name, key, value in entries(loop) if name in old}
-    if len(given) != 1:
+    old_keys = {name: (key, value) for name, key, value in entries(loop) if name in old}
+    if len(old_keys) != 1:
         return
-    ((name, (key, value)),) = given.items()
+    ((name, (key, value)),) = old_keys.items()
     word = {"async": "parallel", "sync": "sequential"}.get(str(scalar(value)), scalar(value))
     inner = f"mode: {word}" if name == "mode" else f"mode: parallel, max_in_flight: {word}"
     if name != "mode" or word in ("parallel", "sequential"):

@@ -257,15 +257,15 @@ def evaluations(source: Source) -> Iterator[Change]:
 
 
 def _eval_rule(source: Source, node: Any) -> str:
-    given = {name: value for name, _, value in entries(node)}
-    if any(not is_flow(value) and scalar(value) is None for value in given.values()):
+    fields = {name: value for name, _, value in entries(node)}
+    if any(not is_flow(value) and scalar(value) is None for value in fields.values()):
         return ""
-    when = given.pop("when", None) or given.pop("expr", None)
-    other = given.pop("else", None)
-    then = given.pop("then", None)
-    if then is not None and given:
+    when = fields.pop("when", None) or fields.pop("expr", None)
+    other = fields.pop("else", None)
+    then = fields.pop("then", None)
+    if then is not None and fields:
         return ""
-    body = {name: raw(source.text, value) for name, value in given.items()}
+    body = {name: raw(source.text, value) for name, value in fields.items()}
     if then is not None:
         action = raw(source.text, then)
     elif is_map(other):
@@ -318,13 +318,13 @@ def backoffs(source: Source) -> Iterator[Change]:
 def guards(source: Source) -> Iterator[Change]:
     """A condition that reads the error of an outcome which may be ok: `outcome.error.x` alone."""
     for step in source.steps:
-        known: set[tuple[str | int, ...]] = set()
+        checked: set[tuple[str | int, ...]] = set()
         for path, node in scalars(step):
             if path[-1] != "when" or path[0] not in ("tool", "next") or node.style in ("|", ">"):
                 continue
             if re.search(r"outcome\.status\s*==\s*'+ok'+", str(node.value)):
-                known.add(path[:-2])  # the rules after it see errors alone
-            if path[:-2] in known:
+                checked.add(path[:-2])  # the rules after it see errors alone
+            if path[:-2] in checked:
                 continue
             text = str(node.value).strip()
             bare = text[2:-2].strip() if text.startswith("{{") and text.endswith("}}") else text

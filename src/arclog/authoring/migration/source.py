@@ -80,7 +80,7 @@ class Source:
         self.workload = {name for name, _, _ in entries(entry(root, "workload"))}
         self.notes: list[tuple[int, str]] = []
         #: forms that only the author can decide
-        self.left: list[Finding] = []
+        self.undecided: list[Finding] = []
         self._scalars: list[tuple[int, int]] | None = None
         self._tasks: dict[int, list[Any]] = {}
 
@@ -135,12 +135,12 @@ class Source:
     @cached_property
     def arc_args(self) -> dict[str, set[str]]:
         """Return the names of the args that arcs to a step set, by step."""
-        given: dict[str, set[str]] = {}
+        names: dict[str, set[str]] = {}
         for step in self.steps:
             for arc in items(entry(step, "next", "arcs")):
                 if words := by_name(entry(arc, "args")):
-                    given.setdefault(scalar(entry(arc, "step")) or "", set()).update(words)
-        return given
+                    names.setdefault(scalar(entry(arc, "step")) or "", set()).update(words)
+        return names
 
     def labels(self, step: Any) -> set[str]:
         return {name for task in self.tasks(step) if (name := scalar(entry(task, "name")))}
@@ -152,7 +152,7 @@ class Source:
 
     def leave(self, node: Any, message: str, hint: str) -> None:
         """List a form whose meaning is not certain."""
-        self.left.append(Finding("undecided", message, Position(line_of(node), column_of(node) + 1), hint=hint))
+        self.undecided.append(Finding("undecided", message, Position(line_of(node), column_of(node) + 1), hint=hint))
 
     # --- comments -----------------------------------------------------------------------------------------------------
 

@@ -158,7 +158,7 @@ def returns(source: Source) -> Iterator[Change]:
 def _as_function(task: Any, tree: ast.Module) -> str:
     """Return the code as `def main(args)`, in a literal block; '' if a name would then have another meaning."""
     args = entry(task, "args")
-    given = [name for name, _, _ in entries(args) if name.isidentifier()]
+    names = [name for name, _, _ in entries(args) if name.isidentifier()]
     if args is not None and not is_map(args):
         return ""
     bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
@@ -173,7 +173,7 @@ def _as_function(task: Any, tree: ast.Module) -> str:
     lines = [
         f"{room}    {line}" if line.strip() else "" for line in str(scalar(entry(task, "code"))).rstrip().split("\n")
     ]
-    head = f"{room}def main({', '.join(name for name in given if name in read)}):"
+    head = f"{room}def main({', '.join(name for name in names if name in read)}):"
     return "|\n" + "\n".join([head, *lines])
 
 

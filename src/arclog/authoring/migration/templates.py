@@ -41,7 +41,7 @@ def names(source: Source) -> Iterator[Change]:
                 variables.append(name)
             inner = entry(inner, "loop")
         done = "loop.done" if is_map(loop) else "step.done"
-        known = source.names | source.workload | source.labels(step)
+        taken = source.names | source.workload | source.labels(step)
         for path, node in templates(step):
             if path[-1:] == ("code",):
                 continue
@@ -49,9 +49,9 @@ def names(source: Source) -> Iterator[Change]:
                 yield from _events(source, node, done)
             if path[0] in ("next", "tool"):
                 yield from _outcomes(source, node)
-                if "job" not in known:
+                if "job" not in taken:
                     yield from _job(source, node)
-            if "output" not in known and (
+            if "output" not in taken and (
                 "policy" in path or path[0] == "next" or path[-2:-1] in (("set_ctx",), ("set_iter",))
             ):
                 yield from source.in_templates(
@@ -66,7 +66,7 @@ def names(source: Source) -> Iterator[Change]:
                     node, r"(?<![\w.'\"])loop_index\b", "iter.index", "loop_index → iter.index", "loop_index"
                 )
                 for name in variables:
-                    if name not in known:
+                    if name not in taken:
                         pattern = rf"(?<![\w.'\"]){re.escape(name)}\b(?!['\"]|\s*=[^=]|\s*\()"
                         yield from source.in_templates(node, pattern, f"iter.{name}", f"{name} → iter.{name}", name)
 
@@ -87,8 +87,8 @@ def answers(source: Source) -> Iterator[Change]:
         tasks, conditions = source.tasks(step), templates(entry(step, "next"))
         if not tasks or not conditions:
             continue
-        known = source.names | source.workload | by_name(entry(step, "args")).keys()
-        if known & {"result", "response", "this", "error"}:
+        taken = source.names | source.workload | by_name(entry(step, "args")).keys()
+        if taken & {"result", "response", "this", "error"}:
             continue
         kind = source.kind_name(tasks[-1])
         for path, node in conditions:
@@ -291,9 +291,9 @@ def _row(source: Source, task: Any, key: Any) -> Change:
     room = " " * (column_of(key) + 2)
     lines = [f"INSERT INTO {_table(entry(task, 'table'))} ({', '.join(columns)})", f"VALUES ({', '.join(values)})"]
     if keys:
-        rest = [name for name in columns if name not in keys]
-        sets = ", ".join(f"{name} = EXCLUDED.{name}" for name in rest)
-        lines.append(f"ON CONFLICT ({', '.join(keys)}) DO {'UPDATE SET ' + sets if rest else 'NOTHING'}")
+        others = [name for name in columns if name not in keys]
+        sets = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
+        lines.append(f"ON CONFLICT ({', '.join(keys)}) DO {'UPDATE SET ' + sets if others else 'NOTHING'}")
     gone = [(k, v) for name, k, v in entries(task) if name in ("table", "mode", "key") or k is row_key]
     if not all(source.has_own_lines(k) for k, _ in gone):
         raise Undecided(key, "table: it is on a line with other keys", _TABLE)

@@ -65,11 +65,11 @@ def _decided(source: Source, rule: Any, *nodes: Any) -> Iterator[Change]:
 
 def _of_rule(source: Source, step: Any, then: Any) -> Change | None:
     """`set` of a rule: renamed to the scope that all its keys have, or split."""
-    given = entry(then, "set")
+    values = entry(then, "set")
     key = next((key for name, key, _ in entries(then) if name == "set"), None)
-    if key is None or not is_map(given):
+    if key is None or not is_map(values):
         return None
-    groups = _groups(source, step, key, given)
+    groups = _groups(source, step, key, values)
     if len(groups) == 1:
         ((scope, parts),) = groups.items()
         if entry(then, scope) is not None:
@@ -81,11 +81,11 @@ def _of_rule(source: Source, step: Any, then: Any) -> Change | None:
     source.note(key, "set → set_ctx, set_iter")
     glue = ", " if is_flow(then) else "\n" + " " * column_of(key)
     text = glue.join(f"{scope}: {value}" for scope, value in flows.items())
-    kept = source.comments(start(given), end(source.text, given))
+    kept = source.comments(start(values), end(source.text, values))
     if kept and is_flow(then):
         raise Undecided(key, "set: comments in it", _WHERE)
     comments = "".join(f"{comment}\n{' ' * column_of(key)}" for comment in kept)
-    return Edit(start(key), end(source.text, given), comments + text)
+    return Edit(start(key), end(source.text, values), comments + text)
 
 
 def _of_task(source: Source, step: Any, task: Any) -> Change | None:
@@ -143,7 +143,7 @@ def _step_between(source: Source, step: Any, arc: Any, key: Any, value: Any) -> 
         raise Undecided(
             key,
             f"{key.value}: an arc sets nothing",
-            "set it in a task: spec: {set_ctx: {…}}; an arc hands on args: {…}",
+            "set it in a task: spec: {set_ctx: {…}}; an arc passes args: {…}",
         )
     if (
         entry(arc, "args") is not None
@@ -179,20 +179,20 @@ def _step_between(source: Source, step: Any, arc: Any, key: Any, value: Any) -> 
 # --- scopes ---------------------------------------------------------------------------------------------------------------
 
 
-def _pairs(given: Any) -> list[tuple[Any, Any]]:
-    return [(key, value) for _, key, value in entries(given)]
+def _pairs(node: Any) -> list[tuple[Any, Any]]:
+    return [(key, value) for _, key, value in entries(node)]
 
 
 def _groups(
-    source: Source, step: Any, key: Any, given: Any, only: set[str] | None = None
+    source: Source, step: Any, key: Any, values: Any, only: set[str] | None = None
 ) -> dict[str, list[tuple[Any, Any]]]:
     """Return the values that are set, by scope. A name without a scope is kept for its readers. Raises Undecided."""
     groups: dict[str, list[tuple[Any, Any]]] = {}
-    for name, part, value in entries(given):
-        scope, dot, rest = name.partition(".")
+    for name, part, value in entries(values):
+        scope, dot, key_name = name.partition(".")
         if not dot and name.isidentifier():
             scope = "ctx" if only == {"set_ctx"} else _scope_of(source, step, part, name)
-        elif scope not in ("ctx", "iter") or not rest.isidentifier():
+        elif scope not in ("ctx", "iter") or not key_name.isidentifier():
             raise Undecided(part, f"{key.value}: {name} is not a valid name", _WHERE)
         groups.setdefault(f"set_{scope}", []).append((part, value))
     if not groups:
@@ -312,7 +312,7 @@ def kept_names(source: Source) -> Iterator[Change]:
         return
     roots = [(entry(source.root, "executor"), set[str]())] if entry(source.root, "executor") is not None else []
     for node, iterated in [*by_step, *roots]:
-        known = source.names | source.workload | source.labels(node) | bound_names(node)
+        taken = source.names | source.workload | source.labels(node) | bound_names(node)
         for path, part in templates(node):
             if path[-1:] == ("code",) or not TEMPLATE.search(str(part.value)):
                 continue
@@ -322,7 +322,7 @@ def kept_names(source: Source) -> Iterator[Change]:
             scoped = [("iter", name) for name in iterated] if path[0] == "tool" else []
             scoped += [("ctx", name) for name in written["set_ctx"] - iterated]
             for scope, name in sorted(scoped):
-                if name in known or name in LANGUAGE:
+                if name in taken or name in LANGUAGE:
                     continue
                 pattern = rf"(?<![\w.'\"|])(?<!\| ){re.escape(name)}\b(?!['\"]|\s*=[^=]|\s*\()"
                 yield from source.in_templates(part, pattern, f"{scope}.{name}", f"{name} → {scope}.{name}", name)
@@ -379,9 +379,11 @@ def bound_names(step: Any, *, args: bool = True) -> set[str]:
 
 def argument_names(source: Source) -> Iterator[Change]:
     """Convert `{{ x }}` of a value that the step or an arc to it sets to `{{ args.x }}`."""
-    given = {name: _given(source, step, name) for step in source.steps if (name := scalar(entry(step, "step")))}
+    arguments = {
+        name: _argument_names(source, step, name) for step in source.steps if (name := scalar(entry(step, "step")))
+    }
     for step in source.steps:
-        words = given.get(scalar(entry(step, "step")) or "", set())
+        words = arguments.get(scalar(entry(step, "step")) or "", set())
         if not words:
             continue
         words -= source.names | source.workload | source.labels(step) | _loops(step)
@@ -397,7 +399,7 @@ def argument_names(source: Source) -> Iterator[Change]:
         if kind is None or any(field.name == "args" for field in kind.fields):
             continue
         callers = [step for step in source.steps if _calls(source, step, name)]
-        common = [given.get(scalar(entry(step, "step")) or "", set()) for step in callers]
+        common = [arguments.get(scalar(entry(step, "step")) or "", set()) for step in callers]
         words = set.intersection(*common) - source.names - source.workload if common else set()
         for path, part in templates(node) if (words := _unbound(node, words)) else ():
             if path[-1:] != ("code",):
@@ -415,7 +417,7 @@ def _read(source: Source, node: Any, words: set[str]) -> Iterator[Change]:
         yield from source.in_templates(node, pattern, f"args.{name}", f"{name} → args.{name}", name)
 
 
-def _given(source: Source, step: Any, name: str) -> set[str]:
+def _argument_names(source: Source, step: Any, name: str) -> set[str]:
     """Return the names of the args that a step has and that arcs to it set."""
     return {
         word for word in source.arc_args.get(name, set()).union(by_name(entry(step, "args"))) if word.isidentifier()
@@ -444,9 +446,9 @@ def argument_parameters(source: Source) -> Iterator[Change]:
         if len(tasks) != 1 or scalar(entry(tasks[0], "kind")) != "python" or entry(tasks[0], "args") is not None:
             continue
         (task,) = tasks
-        given = _given(source, step, scalar(entry(step, "step")) or "")
+        arguments = _argument_names(source, step, scalar(entry(step, "step")) or "")
         needed = _needed(scalar(entry(task, "code")) or "")
-        if not needed or not set(needed) <= given:
+        if not needed or not set(needed) <= arguments:
             continue
         flow = ", ".join(f'{name}: "{{{{ args.{name} }}}}"' for name in needed)
         key = next(key for name, key, _ in entries(task) if name == "code")

@@ -125,7 +125,7 @@ MANY = 5_000
 
 
 class NoticeRules(Rules):
-    async def test_every_other_process_hears_what_one_tells(self, join: Join) -> None:
+    async def test_a_notice_reaches_every_other_process(self, join: Join) -> None:
         a, b, c = await join(), await join(), await join()
         a.bus.notify(Notice(moved=((7, 3), (8, 1)), ended=True, timer=99))
         for ear in (b, c):
@@ -136,7 +136,7 @@ class NoticeRules(Rules):
         for ear in (a, b):
             await ear.until(lambda ear: ear.heads.get(9) == 4)
 
-    async def test_what_is_told_often_is_heard_in_the_end_with_its_last_head(self, join: Join) -> None:
+    async def test_frequent_notices_end_with_the_last_head(self, join: Join) -> None:
         a, b = await join(), await join()
         for head in range(1, 200):
             a.bus.notify(Notice(moved=((7, head),)))
@@ -144,20 +144,27 @@ class NoticeRules(Rules):
                 await asyncio.sleep(0)
         await b.until(lambda ear: ear.heads.get(7) == 199)
 
-    async def test_the_earliest_timer_is_heard(self, join: Join) -> None:
+    async def test_the_earliest_timer_is_announced(self, join: Join) -> None:
         a, b = await join(), await join()
         for due in (500, 300, 400):
             a.bus.notify(Notice(timer=due))
         await b.until(lambda ear: any(notice.timer == 300 for notice in ear.notices))
 
-    async def test_a_great_many_runs_are_all_heard(self, join: Join) -> None:
+    async def test_an_end_and_room_under_a_limit_are_heard(self, join: Join) -> None:
+        a, b = await join(), await join()
+        a.bus.notify(Notice(ended=True))
+        await b.until(lambda ear: any(notice.ended for notice in ear.notices))
+        a.bus.notify(Notice(room=True))
+        await b.until(lambda ear: any(notice.room for notice in ear.notices))
+
+    async def test_notices_of_very_many_runs_all_arrive(self, join: Join) -> None:
         a, b = await join(), await join()
         first = 9_000_000_000_000_000_000
         a.bus.notify(Notice(moved=tuple((first + n, 1_000_000 + n) for n in range(MANY))))
         await b.until(lambda ear: len(ear.heads) == MANY)
         assert b.heads == {first + n: 1_000_000 + n for n in range(MANY)}
 
-    async def test_an_offer_is_heard_by_one_who_waits_for_its_pool(self, join: Join) -> None:
+    async def test_an_offer_reaches_one_process_that_waits_for_its_pool(self, join: Join) -> None:
         a, b, c = await join(), await join(), await join()
         for ear in (b, c):
             ear.bus.waiting({"default"})
@@ -171,7 +178,7 @@ class NoticeRules(Rules):
             a.bus.notify(Notice(offered=(("default", 1),)))
             await b.until(lambda ear, count=count: len(ear.pools) >= count)  # type: ignore[misc]  # a lambda's default cannot be typed
 
-    async def test_offers_to_several_pools_reach_those_who_wait_for_them(self, join: Join) -> None:
+    async def test_offers_to_several_pools_reach_the_processes_that_wait_for_them(self, join: Join) -> None:
         a, gpu, other = await join(), await join(), await join()
         gpu.bus.waiting({"gpu.large-2", "x_1"})
         other.bus.waiting({"default"})
@@ -180,7 +187,7 @@ class NoticeRules(Rules):
         await other.until(lambda ear: "default" in ear.pools)
         assert "gpu.large-2" not in other.pools or "default" in gpu.pools  # hears its own only, or everything
 
-    async def test_who_waits_for_any_pool_hears_of_all(self, join: Join) -> None:
+    async def test_a_process_that_waits_for_any_pool_receives_all_offers(self, join: Join) -> None:
         a, anybody = await join(), await join()
         anybody.bus.waiting({""})
         # The subscription takes effect at an unknown time, so the notice is repeated until it is received.
@@ -200,7 +207,7 @@ class NoticeRules(Rules):
             await ear.until(lambda ear: ear.heads and ear.pools)
         assert (b.heads, d.heads) == ({1: 1}, {2: 2})
 
-    async def test_it_tells_how_it_does(self, join: Join) -> None:
+    async def test_the_bus_reports_its_health(self, join: Join) -> None:
         a, b = await join(), await join()
         a.bus.notify(Notice(moved=((1, 1),)))
         await b.until(lambda ear: ear.heads)
@@ -209,7 +216,7 @@ class NoticeRules(Rules):
         assert b.bus.figures().received >= 1
         assert a.bus.figures().dropped == b.bus.figures().dropped == 0
 
-    async def test_after_the_end_nothing_is_heard_and_nothing_fails(self, join: Join) -> None:
+    async def test_a_closed_bus_receives_nothing_and_does_not_fail(self, join: Join) -> None:
         a, b, c = await join(), await join(), await join()
         await b.bus.close()
         a.bus.notify(Notice(moved=((1, 1),)))
@@ -219,7 +226,7 @@ class NoticeRules(Rules):
         b.bus.waiting({"default"})
         await b.bus.close()
 
-    async def test_the_last_words_of_a_process_are_heard(self, join: Join) -> None:
+    async def test_the_last_notice_of_a_process_arrives(self, join: Join) -> None:
         a, b = await join(), await join()
         a.bus.notify(Notice(moved=((1, 1),)))
         await b.until(lambda ear: ear.heads)

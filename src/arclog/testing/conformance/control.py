@@ -135,7 +135,7 @@ class ClaimRules(Rules):
         (command,) = await claiming
         assert command.execution_id == execution_id
 
-    async def test_a_claim_that_finds_nothing_says_so(self, ground: Ground) -> None:
+    async def test_a_claim_without_work_returns_nothing(self, ground: Ground) -> None:
         assert await ground.control.claim(ONE, 1) == []
         assert await ground.control.claim(ONE, 1, 0.01) == []
 
@@ -146,7 +146,7 @@ class ClaimRules(Rules):
         assert await ground.control.claim(replace(ONE, execution_id=1), 1) == []
         assert len(await ground.control.claim(replace(ONE, pools=()), 1)) == 1
 
-    async def test_a_worker_is_what_it_said_last(self, ground: Ground) -> None:
+    async def test_a_worker_is_listed_as_it_last_registered(self, ground: Ground) -> None:
         changes: list[dict[str, Any]] = [{"kinds": ("http",)}, {"pools": ("gpu",)}]
         for change in changes:
             command = await ground.claimed()
@@ -157,7 +157,7 @@ class ClaimRules(Rules):
             assert answer.commands == []  # of another pool
             assert len(await ground.control.claim(GPU, 1)) == 1
 
-    async def test_a_heartbeat_tells_what_was_lost(self, ground: Ground) -> None:
+    async def test_a_heartbeat_reports_lost_commands(self, ground: Ground) -> None:
         command = await ground.claimed()
         held = [(command.command_id, command.fence)]
         assert await ground.control.heartbeat("one", held) == []
@@ -166,7 +166,7 @@ class ClaimRules(Rules):
         await ground.lapse(command.execution_id)
         assert await ground.control.heartbeat("one", held) == [command.command_id]
 
-    async def test_what_is_given_back_goes_to_the_next(self, ground: Ground) -> None:
+    async def test_returned_commands_go_to_the_next_worker(self, ground: Ground) -> None:
         command = await ground.claimed()
         await ground.control.report(reported(command, 1, "step.started"))
         await ground.control.give_back("one", command.execution_id, command.command_id, command.fence)
@@ -179,7 +179,7 @@ class ClaimRules(Rules):
         (again,) = await ground.control.claim(TWO, 1)
         assert (again.command_id, again.fence) == (command.command_id, 2)
 
-    async def test_a_cancelled_run_is_told_to_whoever_works_on_it(self, ground: Ground) -> None:
+    async def test_workers_are_notified_that_their_run_was_cancelled(self, ground: Ground) -> None:
         command = await ground.claimed()
         waiting = asyncio.ensure_future(ground.control.revoked("one", LONG_S))
         other = asyncio.ensure_future(ground.control.revoked("two", LONG_S))
@@ -189,13 +189,13 @@ class ClaimRules(Rules):
         other.cancel()
         assert await ground.control.revoked("one", 0.0) == []
 
-    async def test_what_happened_while_nobody_asked_is_told_later(self, ground: Ground) -> None:
+    async def test_events_between_two_requests_are_reported_with_the_second(self, ground: Ground) -> None:
         command = await ground.claimed()
         await ground.api.cancel(str(command.execution_id), "enough")
         assert await ground.control.revoked("two", 0.01) == []
         assert await ground.control.revoked("one", LONG_S) == [Revocation(command.command_id)]
 
-    async def test_a_pause_is_told_and_answered(self, ground: Ground) -> None:
+    async def test_a_pause_reaches_the_worker_and_is_confirmed(self, ground: Ground) -> None:
         command = await ground.claimed()
         await ground.api.signal(str(command.execution_id), SignalRequest("PAUSE"))
         assert await ground.control.revoked("one", LONG_S) == [Revocation(command.command_id, pause=True)]
@@ -224,7 +224,7 @@ class ReportRules(Rules):
         assert await ground.api.ended(str(command.execution_id), timeout_s=30)
         assert (await ground.api.summary(str(command.execution_id))).state == "COMPLETED"
 
-    async def test_what_is_answered_is_in_the_log(self, ground: Ground) -> None:
+    async def test_an_acknowledged_append_is_in_the_log(self, ground: Ground) -> None:
         command = await ground.claimed()
         await ground.control.report(reported(command, 1, "step.started", "task.started"))
         assert (await ground.types(command))[-2:] == ["step.started", "task.started"]
@@ -281,7 +281,7 @@ class ReportRules(Rules):
     @pytest.mark.parametrize(
         "types", [("playbook.finished",), ("step.scheduled",), ("step.started", "execution.cancelled"), ()]
     )
-    async def test_a_worker_says_only_what_is_a_workers(self, ground: Ground, types: tuple[str, ...]) -> None:
+    async def test_a_worker_reports_only_events_of_workers(self, ground: Ground, types: tuple[str, ...]) -> None:
         command = await ground.claimed()
         before = await ground.types(command)
         with pytest.raises(RequestRejected):

@@ -223,7 +223,7 @@ class StoringRules(Rules):
     # -- writers that do not commit -----------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("size", [0, 10, 3_000_000])
-    async def test_what_is_abandoned_was_never_there(self, results: Results, size: int) -> None:
+    async def test_an_abandoned_result_is_not_stored(self, results: Results, size: int) -> None:
         body = noise(size)
         writer = results.writer(TENANT)
         await writer.write(body)
@@ -237,7 +237,7 @@ class StoringRules(Rules):
         with pytest.raises(InvariantBroken):
             await writer.commit()
 
-    async def test_abandoning_what_is_committed_is_harmless(self, results: Results) -> None:
+    async def test_abandoning_a_committed_result_has_no_effect(self, results: Results) -> None:
         writer = results.writer(TENANT)
         await writer.write(b"kept")
         done = await writer.commit()
@@ -412,7 +412,9 @@ class ListRules(Rules):
             ("half \ud800 pair", "surrogate"),
         ],
     )
-    async def test_what_is_not_json_is_refused_with_its_place(self, results: Results, odd: Any, word: str) -> None:
+    async def test_values_that_are_not_json_are_refused_with_their_place(
+        self, results: Results, odd: Any, word: str
+    ) -> None:
         for item in (odd, {"a": {"b": [0, odd]}}, [[odd]]):
             writer = results.writer(TENANT, listed=True)
             await writer.add(["fine"] * 3)

@@ -49,83 +49,83 @@ class SecretsContract:
 
     @pytest.fixture
     async def books(self, make_books: MakeBooks) -> AsyncIterator[Pair]:
-        here, there = make_books()
-        await here.open()
-        await there.open()
-        yield here, there
-        await here.close()
-        await there.close()
+        first, second = make_books()
+        await first.open()
+        await second.open()
+        yield first, second
+        await first.close()
+        await second.close()
 
-    async def test_it_is_given_back_as_it_was_put(self, books: Pair) -> None:
-        here, there = books
+    async def test_a_secret_is_returned_unchanged(self, books: Pair) -> None:
+        first, second = books
         for sealed_secret in (
             sealed("a", "t/p/e"),
             sealed("empty", "t", b""),
             sealed("large", "t", bytes(range(256)) * 300),
         ):
-            await here.put_secret(sealed_secret)
-            assert await there.secret(sealed_secret.info.name, [sealed_secret.info.scope]) == sealed_secret
-        assert await there.secret("b", ["t/p/e"]) is None
-        assert await there.secret("a", []) is None
+            await first.put_secret(sealed_secret)
+            assert await second.secret(sealed_secret.info.name, [sealed_secret.info.scope]) == sealed_secret
+        assert await second.secret("b", ["t/p/e"]) is None
+        assert await second.secret("a", []) is None
 
-    async def test_a_later_one_takes_the_place(self, books: Pair) -> None:
-        here, there = books
-        await here.put_secret(sealed("a", "t", b"one"))
-        await there.put_secret(sealed("a", "t", b"two"))
-        read = await here.secret("a", ["t"])
+    async def test_a_later_secret_replaces_the_earlier_one(self, books: Pair) -> None:
+        first, second = books
+        await first.put_secret(sealed("a", "t", b"one"))
+        await second.put_secret(sealed("a", "t", b"two"))
+        read = await first.secret("a", ["t"])
         assert read is not None
         assert read.data == b"two"
-        assert len(await here.secrets()) == 1
+        assert len(await first.secrets()) == 1
 
     async def test_the_longest_scope_wins_and_no_other_is_seen(self, books: Pair) -> None:
-        here, there = books
+        first, second = books
         for scope in ("t", "t/p", "t/p/e", "x", "tt"):
-            await here.put_secret(sealed("a", scope, scope.encode()))
+            await first.put_secret(sealed("a", scope, scope.encode()))
         for scopes in (["t", "t/p", "t/p/e"], ["t/p/e", "t/p", "t"], ["t/p/e"]):
-            read = await there.secret("a", scopes)
+            read = await second.secret("a", scopes)
             assert read is not None
             assert read.data == b"t/p/e"
-        read = await there.secret("a", ["t/q/e", "t/q", "t"])
+        read = await second.secret("a", ["t/q/e", "t/q", "t"])
         assert read is not None
         assert read.info.scope == "t"
-        assert await there.secret("a", ["y/p/e", "y/p", "y"]) is None
-        assert await there.secret("A", ["t"]) is None
+        assert await second.secret("a", ["y/p/e", "y/p", "y"]) is None
+        assert await second.secret("A", ["t"]) is None
 
-    async def test_all_are_told_by_name_and_scope(self, books: Pair) -> None:
-        here, there = books
+    async def test_all_secrets_are_listed_by_name_and_scope(self, books: Pair) -> None:
+        first, second = books
         for name, scope in (("b", "t"), ("a", "t/p"), ("B", "t"), ("a", "t")):
-            await here.put_secret(sealed(name, scope))
-        assert [(info.name, info.scope) for info in await there.secrets()] == [
+            await first.put_secret(sealed(name, scope))
+        assert [(info.name, info.scope) for info in await second.secrets()] == [
             ("B", "t"),
             ("a", "t"),
             ("a", "t/p"),
             ("b", "t"),
         ]
-        assert (await there.secrets())[0] == sealed("B", "t").info
+        assert (await second.secrets())[0] == sealed("B", "t").info
 
-    async def test_what_is_removed_is_gone_everywhere(self, books: Pair) -> None:
-        here, there = books
-        await here.put_secret(sealed("a", "t"))
-        await here.put_secret(sealed("a", "t/p"))
-        assert not await there.remove_secret("a", "t/p/e")
-        assert not await there.remove_secret("b", "t")
-        assert await there.remove_secret("a", "t/p")
-        assert not await here.remove_secret("a", "t/p")
-        assert [info.scope for info in await here.secrets()] == ["t"]
+    async def test_a_removed_secret_is_gone_in_every_process(self, books: Pair) -> None:
+        first, second = books
+        await first.put_secret(sealed("a", "t"))
+        await first.put_secret(sealed("a", "t/p"))
+        assert not await second.remove_secret("a", "t/p/e")
+        assert not await second.remove_secret("b", "t")
+        assert await second.remove_secret("a", "t/p")
+        assert not await first.remove_secret("a", "t/p")
+        assert [info.scope for info in await first.secrets()] == ["t"]
 
-    async def test_all_have_one_key(self, books: Pair) -> None:
-        here, there = books
-        assert await there.secrets_key() == ""
-        await here.put_secret(sealed("a", "t"))
-        assert await there.secrets_key() == "k1"
+    async def test_all_processes_have_the_same_key(self, books: Pair) -> None:
+        first, second = books
+        assert await second.secrets_key() == ""
+        await first.put_secret(sealed("a", "t"))
+        assert await second.secrets_key() == "k1"
         for name in ("a", "b"):
             with pytest.raises(Conflict):
-                await there.put_secret(sealed(name, "t", b"other", key="k2"))
-        assert await here.secret("a", ["t"]) == sealed("a", "t")
-        assert len(await here.secrets()) == 1
-        await here.remove_secret("a", "t")
-        await there.put_secret(sealed("b", "t", key="k2"))
-        assert await here.secrets_key() == "k2"
+                await second.put_secret(sealed(name, "t", b"other", key="k2"))
+        assert await first.secret("a", ["t"]) == sealed("a", "t")
+        assert len(await first.secrets()) == 1
+        await first.remove_secret("a", "t")
+        await second.put_secret(sealed("b", "t", key="k2"))
+        assert await first.secrets_key() == "k2"
 
     async def test_of_two_keys_at_once_one_stays(self, books: Pair) -> None:
         """The first secret of the store, written by two servers with different keys at once."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from base64 import b64decode
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from arclog.model.config.settings import Settings
+from arclog.model.data.suggestions import nearest
 from arclog.model.errors import Finding, PlaybookError, Position
 from arclog.model.ids import micros
 from arclog.model.outcome import ERROR_KINDS
@@ -167,46 +167,46 @@ class _Reading:
         names: set[str] = set()
         for index, raw in enumerate(tests):
             path: DocumentPath = ("tests", index)
-            given = self.keys(raw, _TEST, path)
-            title = given.get("name")
+            entry = self.keys(raw, _TEST, path)
+            title = entry.get("name")
             if not isinstance(title, str) or not title.strip():
                 self.add("a test needs a name", path, "name: what it shows")
                 title = f"test {index + 1}"
             if title in names:
                 self.add(f"two tests are called {title!r}", (*path, "name"))
             names.add(title)
-            cases.append(self.case(given, path, shared, title))
+            cases.append(self.case(entry, path, shared, title))
         if self.findings:
             raise PlaybookError(self.findings, self.document.source, self.file)
         where = str(Path(self.file).parent / playbook)
         return CaseFile(self.file, self.document.source, where, cases)
 
-    def case(self, given: dict[str, Any], path: DocumentPath, base: Case, name: str = "") -> Case:
+    def case(self, entry: dict[str, Any], path: DocumentPath, base: Case, name: str = "") -> Case:
         at = self.document.at(path)
         case = Case(name, at, mocks=list(base.mocks), signals=list(base.signals), now=base.now)
-        case.workload = {**base.workload, **self.mapping(given, "workload", path)}
-        case.keychain = {**base.keychain, **self.mapping(given, "keychain", path)}
-        case.mocks[:0] = [self.mock(raw, (*path, "mocks", at)) for at, raw in self.entries(given, "mocks", path)]
-        case.signals += [self.signal(raw, (*path, "signals", at)) for at, raw in self.entries(given, "signals", path)]
+        case.workload = {**base.workload, **self.mapping(entry, "workload", path)}
+        case.keychain = {**base.keychain, **self.mapping(entry, "keychain", path)}
+        case.mocks[:0] = [self.mock(raw, (*path, "mocks", at)) for at, raw in self.entries(entry, "mocks", path)]
+        case.signals += [self.signal(raw, (*path, "signals", at)) for at, raw in self.entries(entry, "signals", path)]
         case.runs_python = base.runs_python
-        if "python" in given:
-            if given["python"] not in ("run", "mock"):
+        if "python" in entry:
+            if entry["python"] not in ("run", "mock"):
                 self.add("python is `run` or `mock`", (*path, "python"))
-            case.runs_python = given["python"] == "run"
-        if "now" in given:
+            case.runs_python = entry["python"] == "run"
+        if "now" in entry:
             try:
-                case.now = micros(str(given["now"]))
+                case.now = micros(str(entry["now"]))
             except ValueError:
                 self.add("now is an instant such as 2026-01-31T08:00:00Z", (*path, "now"))
-        case.within_s = self.number(given, "within_s", path, base.within_s)
-        case.expect = {**base.expect, **self.expect(given, path)}
-        skip = given.get("skip", "")
+        case.within_s = self.number(entry, "within_s", path, base.within_s)
+        case.expect = {**base.expect, **self.expect(entry, path)}
+        skip = entry.get("skip", "")
         case.skip = skip if isinstance(skip, str) else "skipped" if skip else ""
         return case
 
-    def expect(self, given: dict[str, Any], path: DocumentPath) -> dict[str, Any]:
+    def expect(self, entry: dict[str, Any], path: DocumentPath) -> dict[str, Any]:
         where = (*path, "expect")
-        expect = self.keys(given.get("expect") or {}, _EXPECT, where)
+        expect = self.keys(entry.get("expect") or {}, _EXPECT, where)
         if "state" in expect and expect["state"] not in STATES:
             self.add(f"state is one of {', '.join(STATES)}", (*where, "state"))
         shapes = {"path": list, "not_run": list, "events": list, "calls": dict, "ctx": dict}
@@ -216,8 +216,8 @@ class _Reading:
                 del expect[key]
         return expect
 
-    def mock(self, given: Any, path: DocumentPath) -> Mock:
-        raw = self.keys(given, _MOCK, path)
+    def mock(self, entry: Any, path: DocumentPath) -> Mock:
+        raw = self.keys(entry, _MOCK, path)
         mock = Mock(self.document.at(path), self.text(raw, "step", path, required=True), self.text(raw, "task", path))
         answers = [key for key in ("ok", "error", "real") if key in raw]
         if len(answers) > 1:
@@ -273,14 +273,14 @@ class _Reading:
         error = {"kind": raw} if isinstance(raw, str) else self.keys(raw, _ERROR, path)
         kind = error.get("kind", "exception")
         if kind not in ERROR_KINDS:
-            near = get_close_matches(str(kind), ERROR_KINDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(ERROR_KINDS)}"
+            near = nearest(str(kind), ERROR_KINDS)
+            hint = f"did you mean {near}?" if near else f"one of {', '.join(ERROR_KINDS)}"
             self.add(f"there is no error kind {str(kind)[:60]!r}", path, hint)
             kind = "exception"
         return {"message": f"mocked {kind} error", **error, "kind": kind}
 
-    def signal(self, given: Any, path: DocumentPath) -> SignalAt:
-        raw = self.keys(given, _SIGNAL, path)
+    def signal(self, entry: Any, path: DocumentPath) -> SignalAt:
+        raw = self.keys(entry, _SIGNAL, path)
         signal = SignalAt(self.document.at(path), self.text(raw, "signal", path, required=True))
         signal.after_s = self.number(raw, "at", path, SIGNAL_AT_S)
         signal.step = self.text(raw, "step", path)
@@ -291,45 +291,45 @@ class _Reading:
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
-    def keys(self, value: Any, known: frozenset[str], path: DocumentPath) -> dict[str, Any]:
+    def keys(self, value: Any, allowed: frozenset[str], path: DocumentPath) -> dict[str, Any]:
         """The map at a path, without unknown keys, which are errors."""
         if not isinstance(value, dict):
             self.add("this must be a map", path)
             return {}
         for key in value:
-            if key not in known and not key.startswith("x-"):
-                near = get_close_matches(key, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}"
+            if key not in allowed and not key.startswith("x-"):
+                near = nearest(key, allowed)
+                hint = f"did you mean {near}?" if near else f"known: {', '.join(sorted(allowed))}"
                 self.findings.append(
                     Finding(
                         "unknown-key", f"there is no key {key!r} here", self.document.key_at((*path, key)), hint=hint
                     )
                 )
-        return {key: part for key, part in value.items() if key in known}
+        return {key: part for key, part in value.items() if key in allowed}
 
-    def mapping(self, given: dict[str, Any], key: str, path: DocumentPath) -> dict[str, Any]:
-        value = given.get(key)
+    def mapping(self, entry: dict[str, Any], key: str, path: DocumentPath) -> dict[str, Any]:
+        value = entry.get(key)
         if value is not None and not isinstance(value, dict):
             self.add(f"{key} is a map", (*path, key))
             return {}
         return value or {}
 
-    def entries(self, given: dict[str, Any], key: str, path: DocumentPath) -> list[tuple[int, Any]]:
-        value = given.get(key)
+    def entries(self, entry: dict[str, Any], key: str, path: DocumentPath) -> list[tuple[int, Any]]:
+        value = entry.get(key)
         if value is not None and not isinstance(value, list):
             self.add(f"{key} is a list", (*path, key))
             return []
         return list(enumerate(value or ()))
 
-    def text(self, given: dict[str, Any], key: str, path: DocumentPath, *, required: bool = False) -> str:
-        value = given.get(key, "")
+    def text(self, entry: dict[str, Any], key: str, path: DocumentPath, *, required: bool = False) -> str:
+        value = entry.get(key, "")
         if not isinstance(value, str) or (required and not value):
-            self.add(f"{key} must be a text", path if key not in given else (*path, key))
+            self.add(f"{key} must be a text", path if key not in entry else (*path, key))
             return ""
         return value
 
-    def number(self, given: dict[str, Any], key: str, path: DocumentPath, default: float) -> float:
-        value = given.get(key, default)
+    def number(self, entry: dict[str, Any], key: str, path: DocumentPath, default: float) -> float:
+        value = entry.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             self.add(f"{key} is a number from 0", (*path, key))
             return default

@@ -85,8 +85,8 @@ class _Judge:
     def ctx(self, wanted: dict[str, Any]) -> Iterator[str]:
         for key, expected in wanted.items():
             if key not in self.run.ctx:
-                known = ", ".join(self.run.ctx) or "nothing"
-                yield f"ctx.{key}: not set; ctx has {known}"
+                names = ", ".join(self.run.ctx) or "nothing"
+                yield f"ctx.{key}: not set; ctx has {names}"
             else:
                 yield from self.compare(f"ctx.{key}", self.run.ctx[key], expected)
 
@@ -105,23 +105,29 @@ class _Judge:
         yield from self.compare("error", error, expected, partly=True)
 
     def events(self, wanted: list[Any]) -> Iterator[str]:
-        rest = iter(self.run.events)
+        remaining = iter(self.run.events)
         for index, expected in enumerate(wanted):
             part = {"type": expected} if isinstance(expected, str) else dict(expected)
             if part.get("type") not in REGISTRY:
                 yield f"events[{index}]: there is no event type {part.get('type')!r}"
                 return
-            if not any(self.is_event(event, part) for event in rest):
+            if not any(self.is_event(event, part) for event in remaining):
                 yield f"events[{index}]: no {_shown(expected)} came after the one before"
                 return
 
     def is_event(self, event: Event, part: dict[str, Any]) -> bool:
-        known = {"type": event.type, "step": event.step, "task": event.task, "run": event.run, "payload": event.payload}
-        known |= {"status": event.status or REGISTRY[event.type].statuses[0], "attempt": event.attempt or 1}
-        known["item"] = None if event.iteration is None else ".".join(map(str, event.iteration))
+        fields = {
+            "type": event.type,
+            "step": event.step,
+            "task": event.task,
+            "run": event.run,
+            "payload": event.payload,
+        }
+        fields |= {"status": event.status or REGISTRY[event.type].statuses[0], "attempt": event.attempt or 1}
+        fields["item"] = None if event.iteration is None else ".".join(map(str, event.iteration))
         if isinstance(part.get("item"), int):
             part = {**part, "item": str(part["item"])}
-        return not list(self.compare("", known, part, partly=True))
+        return not list(self.compare("", fields, part, partly=True))
 
     def duration_s(self, wanted: Any) -> Iterator[str]:
         took = self.run.duration_s

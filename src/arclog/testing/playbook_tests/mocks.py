@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib
+import io
+import os
+import re
+import tempfile
+import threading
+import traceback
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from arclog.expr import compile_tree
@@ -16,10 +27,111 @@ from arclog.model.config.kinds import KindSpec
 from arclog.model.errors import ExpressionError
 from arclog.model.outcome import Outcome, error, failed
 from arclog.playbook.engine_kinds import ENGINE_KINDS
+from arclog.ports.results import StoredFile
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.sandbox.child import values
+from arclog.sandbox.child.runner import TaskModules, call_main
+from arclog.sandbox.outputs import content_type
 from arclog.testing.playbook_tests.cases import Mock
-from arclog.testing.playbook_tests.python_code import run_code, stored_files
 from arclog.worker.toolbox import Toolbox, no_path
+
+# ── python code ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# Runs the code of a python task in this process, for tests that request it: same contract, no sandbox and no
+# limits.
+
+
+async def run_code(config: Mapping[str, Any], context: TaskContext) -> Outcome:
+    """One attempt of a python task."""
+    await asyncio.sleep(0)
+    if not config.get("outputs"):
+        return _in_thread(config, context)
+    with tempfile.TemporaryDirectory(prefix="arclog-test-") as scratch:
+        before = os.environ.get("ARCLOG_SCRATCH")
+        os.environ["ARCLOG_SCRATCH"] = scratch
+        try:
+            outcome = _in_thread(config, context)
+        finally:
+            if before is None:
+                del os.environ["ARCLOG_SCRATCH"]
+            else:
+                os.environ["ARCLOG_SCRATCH"] = before
+        return outcome if outcome.error is not None else await _with_files(outcome, config, context, scratch)
+
+
+async def _with_files(outcome: Outcome, config: Mapping[str, Any], context: TaskContext, scratch: str) -> Outcome:
+    try:
+        bodies = {name: _body(str(path), scratch) for name, path in config["outputs"].items()}
+    except OSError as problem:
+        message = f"outputs: {problem.filename} cannot be read: {problem.strerror}"
+        return failed(error("config", message, code="OUTPUTS"))
+    return replace(outcome, files=await stored_files(bodies, config["outputs"], context))
+
+
+def _body(path: str, scratch: str) -> bytes:
+    return Path(re.sub(r"\$\{?ARCLOG_SCRATCH\}?", lambda _: scratch, path)).read_bytes()
+
+
+async def stored_files(
+    bodies: Mapping[str, bytes], paths: Mapping[str, Any], context: TaskContext
+) -> dict[str, StoredFile]:
+    """Store the files of a task's `outputs`."""
+    stored: dict[str, StoredFile] = {}
+    for name, path in paths.items():
+        writer = context.results.writer(content_type=content_type(str(path)))
+        await writer.write(bodies.get(name, b""))
+        stored[name] = StoredFile(await writer.commit(), Path(str(path)).name)
+    return stored
+
+
+def _in_thread(config: Mapping[str, Any], context: TaskContext) -> Outcome:
+    answers: list[Outcome] = []
+    # A separate thread, since the code may start an event loop, and this one belongs to the run. It is awaited, so that
+    # only one task's additions to the import system exist at a time.
+    thread = threading.Thread(target=lambda: answers.append(_outcome(config, context)))
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+def _outcome(config: Mapping[str, Any], context: TaskContext) -> Outcome:
+    code = str(config["code"])
+    args = dict(config.get("args") or {})
+    surroundings = SimpleNamespace(
+        execution_id=context.execution_id,
+        step=context.step,
+        task=context.task,
+        attempt=context.attempt,
+        workload=dict(context.workload),
+        ctx=dict(context.ctx),
+        progress=lambda *_: None,
+    )
+    space: dict[str, Any] = {"context": surroundings, "input_data": args, **args, "__name__": "__task__"}
+    modules = TaskModules(config.get("modules") or {})
+    modules.enter()
+    try:
+        for alias, module in (config.get("libs") or {}).items():
+            space[alias] = importlib.import_module(module)
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(code, f"<{context.step}.{context.task}>", "exec", dont_inherit=True), space)
+            main = space.get("main")
+            is_function = callable(main) and not isinstance(main, type)
+            value: Any = call_main(main, args, surroundings) if is_function else space.get("result")
+            if hasattr(value, "__next__"):
+                value = list(value)
+        return Outcome(result=decode(values.encoded(value)))
+    except values.NotJSON as problem:
+        return failed(error("exception", str(problem), code="NotJSON"))
+    except BaseException as problem:
+        name = type(problem).__name__
+        text = "".join(traceback.format_exception(problem))
+        message = f"{name}: {problem}" if str(problem) else name
+        return failed(error("exception", message, code=name), py={"exception": name, "traceback": text})
+    finally:
+        modules.leave()
+
+
+# ── mocks ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 #: Tools that only compute; they are not mocked. (`assert` is not a tool: the worker runs it itself.)
 PURE = frozenset({"noop"})
@@ -110,8 +222,8 @@ def mocked_spec(spec: KindSpec) -> KindSpec:
 def _bodies(files: Mapping[str, Any]) -> dict[str, bytes]:
     """The contents of files as a mock writes them."""
     return {
-        name: b64decode(given["base64"]) if isinstance(given, Mapping) else str(given).encode()
-        for name, given in files.items()
+        name: b64decode(content["base64"]) if isinstance(content, Mapping) else str(content).encode()
+        for name, content in files.items()
     }
 
 
@@ -189,10 +301,10 @@ class MockedToolbox(Toolbox):
         }
         try:
             tree = compile_tree([mock.ok, mock.result, mock.error, mock.helper, mock.files])
-            ok, result, problem, given, files = tree.evaluate(scope)
+            ok, result, problem, helper_fields, files = tree.evaluate(scope)
         except ExpressionError as failure:
             return failed(error("template", f"the mock of {call}: {failure}"))
-        helper = {spec.helper: {**dict.fromkeys(spec.helper_fields), **given}} if spec.helper else {}
+        helper = {spec.helper: {**dict.fromkeys(spec.helper_fields), **helper_fields}} if spec.helper else {}
         if problem is None and spec.helper == "http" and helper["http"].get("status") is None:
             helper["http"]["status"] = 200
         if not mock.has_result:

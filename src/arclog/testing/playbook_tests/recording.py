@@ -54,8 +54,8 @@ def recorded(events: Sequence[Mapping[str, Any]], name: str, run: Recorded) -> s
     case = {"name": name, **recording.case()}
     head = "# Recorded by `arclog test record`. Review the values: they come from the run.\n"
     if recording.left_out:
-        left = "\n".join(f"#   {line}" for line in recording.left_out)
-        head += f"# Not recorded (stored outside the log, or redacted); fill in by hand:\n{left}\n"
+        omitted = "\n".join(f"#   {line}" for line in recording.left_out)
+        head += f"# Not recorded (stored outside the log, or redacted); fill in by hand:\n{omitted}\n"
     body = yaml.dump(
         {"playbook": recording.playbook, "tests": [case]},
         Dumper=_Dumper,
@@ -156,13 +156,13 @@ class _Recording:
             mock["helper"] = helper
         if outcome.get("files"):
             mock["files"] = self.files(event, outcome["files"])
-        if not any(_same_call(mock, known) for known in self.mocks):
+        if not any(_same_call(mock, recorded) for recorded in self.mocks):
             self.mocks.append(mock)
         else:
             # A task that runs again (a jump, a second run of its step): its answers come in order.
-            for known in self.mocks:
-                if _same_call(mock, known):
-                    known.setdefault("times", 1)
+            for recorded in self.mocks:
+                if _same_call(mock, recorded):
+                    recorded.setdefault("times", 1)
             self.mocks.append({**mock, "times": 1})
 
     def stored(self, ref: Mapping[str, Any], where: str) -> Any:

@@ -197,8 +197,8 @@ def mock_problems(cases: CaseFile, stage: Stage) -> str:
             if mock.step not in steps:
                 messages[f"{where}: the playbook has no step {mock.step!r}; it has {', '.join(steps)}"] = None
             elif mock.task and mock.task not in steps[mock.step]:
-                known = ", ".join(steps[mock.step])
-                messages[f"{where}: step {mock.step} has no task {mock.task!r}; it has {known}"] = None
+                tasks = ", ".join(steps[mock.step])
+                messages[f"{where}: step {mock.step} has no task {mock.task!r}; it has {tasks}"] = None
             else:
                 if problem := _files_problem(mock, stage):
                     messages[f"{where}: {problem}"] = None
@@ -211,12 +211,12 @@ def mock_problems(cases: CaseFile, stage: Stage) -> str:
 def _files_problem(mock: Mock, stage: Stage) -> str:
     """Return why a mock cannot provide its files; '' if it can."""
     step = next(step for step in stage.plan.steps if step.name == mock.step)
-    known = {name for task in step.tasks if mock.task in ("", task.name) for name in task.config.get("outputs") or {}}
-    unknown = [name for name in mock.files if name not in known]
+    outputs = {name for task in step.tasks if mock.task in ("", task.name) for name in task.config.get("outputs") or {}}
+    unknown = [name for name in mock.files if name not in outputs]
     if not unknown:
         return ""
     return f"the outputs of {mock} have no file {unknown[0]!r}; " + (
-        f"they are {', '.join(sorted(known))}" if known else "it has no outputs"
+        f"they are {', '.join(sorted(outputs))}" if outputs else "it has no outputs"
     )
 
 

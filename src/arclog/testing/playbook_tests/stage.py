@@ -82,8 +82,8 @@ class CaseRun:
 class FakeSecrets:
     """The keychain of a test: its own values, and made-up ones for the rest."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given = given
+    def __init__(self, secrets: Mapping[str, Any]) -> None:
+        self._given = secrets
 
     async def check(self, entries: Sequence[Mapping[str, Any]], scope: str) -> list[str]:
         return []
@@ -145,13 +145,13 @@ class Stage:
         settings: Settings | None = None,
         files: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        given = settings or Settings()
+        base_settings = settings or Settings()
         self.text, self.plan, self.file = text, plan, file
         first = posixpath.normpath(file) if file else file
         self.files = {**files, **{beside(first, called): _CALLED for called in called_files(plan)}}
         self.specs = specs
         self.pure = pure
-        self.settings = Settings({**{name: given[name] for name in given}, **_QUIET})
+        self.settings = Settings({**{name: base_settings[name] for name in base_settings}, **_QUIET})
         self._tenant = self.settings.text("scope.tenant")
         #: compiled once: what is made of a plan is the same for every case
         self._compiler = Compiler(specs, self.settings)

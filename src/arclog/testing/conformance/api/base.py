@@ -46,14 +46,14 @@ async def started(api: Api, playbook: str = HELLO, **workload: Any) -> str:
     return (await api.execute(ExecuteRequest(playbook=playbook, workload=workload))).execution_id
 
 
-async def done(api: Api, playbook: str = HELLO, **workload: Any) -> str:
+async def ended_run(api: Api, playbook: str = HELLO, **workload: Any) -> str:
     """A run that has ended."""
     execution_id = await started(api, playbook, **workload)
-    await over(api, execution_id)
+    await ended(api, execution_id)
     return execution_id
 
 
-async def over(api: Api, execution_id: str) -> Status:
+async def ended(api: Api, execution_id: str) -> Status:
     assert await api.ended(execution_id, timeout_s=PATIENCE_S), "the run does not end"
     return await api.status(execution_id)
 

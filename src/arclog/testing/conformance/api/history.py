@@ -15,7 +15,7 @@ from arclog.model.errors import Conflict, DoesNotFit, NotFound, PlaybookError, R
 from arclog.ports.views.api import Api, ForkRequest
 from arclog.ports.views.history import SimulateRequest
 from arclog.ports.views.overview import ListedOrigin, RunQuery
-from arclog.testing.conformance.api.base import HELLO, UNKNOWN, WAITING, Rules, done, over, started, until_event
+from arclog.testing.conformance.api.base import HELLO, UNKNOWN, WAITING, Rules, ended, ended_run, started, until_event
 
 _BROKEN = """\
 metadata: {name: broken}
@@ -53,10 +53,10 @@ workflow:
 
 class HistoryRules(Rules):
     async def test_a_retry_runs_what_failed_and_shares_the_rest(self, api: Api) -> None:
-        execution_id = await done(api, _BROKEN)
+        execution_id = await ended_run(api, _BROKEN)
         head = len(await api.events(execution_id, limit=10_000))
         new = await api.fork(execution_id, ForkRequest(failed=True, workload={"by": 1}))
-        assert (await over(api, new.execution_id)).state == "COMPLETED"
+        assert (await ended(api, new.execution_id)).state == "COMPLETED"
         summary = await api.summary(new.execution_id)
         assert summary.result == {"count": 20_000, "items": list(range(10))}
         assert summary.origin is not None
@@ -77,15 +77,15 @@ class HistoryRules(Rules):
         assert (await api.replay(new.execution_id)).ok
 
     async def test_a_fork_goes_on_from_an_event_with_another_playbook(self, api: Api) -> None:
-        execution_id = await done(api)
+        execution_id = await ended_run(api)
         (routed, _) = await api.events(execution_id, types=("next.evaluated",))
         changed = HELLO.replace('data: "{{ start.text }}"', 'data: "{{ start.text | upper }}"')
         new = await api.fork(execution_id, ForkRequest(at=routed["seq"], playbook=changed))
-        assert (await over(api, new.execution_id)).state == "COMPLETED"
+        assert (await ended(api, new.execution_id)).state == "COMPLETED"
         assert (await api.summary(new.execution_id)).result == "HELLO WORLD"
         assert await api.source(new.execution_id) == changed
         again = await api.fork(new.execution_id, ForkRequest(at=new.origin.events, playbook=HELLO))
-        assert (await over(api, again.execution_id)).state == "COMPLETED"
+        assert (await ended(api, again.execution_id)).state == "COMPLETED"
         assert (await api.summary(again.execution_id)).result == "hello world"
         for source, made, at in ((execution_id, new, routed["seq"]), (new.execution_id, again, new.origin.events)):
             (listed,) = (await api.find(RunQuery(origin=source))).runs
@@ -96,7 +96,7 @@ class HistoryRules(Rules):
             await api.find(RunQuery(origin="x"))
 
     async def test_a_playbook_that_the_state_does_not_fit_is_refused_with_what_has_no_place(self, api: Api) -> None:
-        execution_id = await done(api)
+        execution_id = await ended_run(api)
         (routed, _) = await api.events(execution_id, types=("next.evaluated",))
         renamed = HELLO.replace("step: end", "step: finish")
         message = (
@@ -105,26 +105,26 @@ class HistoryRules(Rules):
         with pytest.raises(DoesNotFit, match=message):
             await api.fork(execution_id, ForkRequest(at=routed["seq"], playbook=renamed))
         new = await api.fork(execution_id, ForkRequest(at=routed["seq"], playbook=renamed, map={"end": "finish"}))
-        assert (await over(api, new.execution_id)).state == "COMPLETED"
+        assert (await ended(api, new.execution_id)).state == "COMPLETED"
         earlier = await api.fork(execution_id, ForkRequest(at=routed["seq"] - 1, playbook=renamed))
-        assert (await over(api, earlier.execution_id)).state == "COMPLETED"
+        assert (await ended(api, earlier.execution_id)).state == "COMPLETED"
 
     async def test_the_same_key_again_is_the_same_run(self, api: Api) -> None:
-        execution_id = await done(api)
+        execution_id = await ended_run(api)
         request = ForkRequest(step="end", idempotency_key="once")
         new = await api.fork(execution_id, request)
         again = await api.fork(execution_id, request)
         assert (again.execution_id, again.origin) == (new.execution_id, new.origin)
         assert (new.created, again.created) == (True, False)
-        await over(api, new.execution_id)
+        await ended(api, new.execution_id)
 
     async def test_what_cannot_be_gone_on_from_is_refused(self, api: Api) -> None:
-        execution_id = await done(api)
+        execution_id = await ended_run(api)
         for request, message in (
             (ForkRequest(failed=True), "nothing in the run failed"),
             (ForkRequest(step="nowhere"), "has not run"),
             (ForkRequest(at=10_000), "has events 1 to"),
-            (ForkRequest(at=1), "never started"),
+            (ForkRequest(at=1), "had not started by event 1"),
         ):
             with pytest.raises(RequestRejected, match=message):
                 await api.fork(execution_id, request)
@@ -151,15 +151,15 @@ class HistoryRules(Rules):
         await api.cancel(retried.execution_id, "enough")
 
     async def test_a_recorded_run_is_decided_again_as_it_was(self, api: Api) -> None:
-        execution_id = await done(api, _BROKEN)
+        execution_id = await ended_run(api, _BROKEN)
         report = await api.replay(execution_id)
         assert (report.ok, report.difference, report.folded) == (True, None, 0)
         assert report.events == len(await api.events(execution_id, limit=10_000))
         assert report.decisions > 2
 
     async def test_two_runs_are_compared(self, api: Api) -> None:
-        first, two = await done(api), await done(api, name="Ada")
-        alike = await api.diff(first, await done(api))
+        first, two = await ended_run(api), await ended_run(api, name="Ada")
+        alike = await api.diff(first, await ended_run(api))
         assert (alike.divergence, alike.steps, alike.values, alike.net) == (None, [], [], None)
         difference = await api.diff(first, two)
         assert difference.divergence is not None
@@ -171,7 +171,7 @@ class HistoryRules(Rules):
         self, api: Api
     ) -> None:
         changed = _RULED.replace("iter.n == 19", "iter.n == 99")
-        failed, good = await done(api, _RULED), await done(api, changed)
+        failed, good = await ended_run(api, _RULED), await ended_run(api, changed)
         for a, b, which in ((failed, good, "first"), (good, failed, "second")):
             where = (await api.diff(a, b)).divergence
             assert where is not None
@@ -182,7 +182,7 @@ class HistoryRules(Rules):
 
     async def test_a_changed_playbook_is_simulated_and_nothing_is_written(self, api: Api) -> None:
         text = _BROKEN.replace("name: broken", "name: simulated")
-        runs = [await done(api, text, by=by) for by in (0, 1)]
+        runs = [await ended_run(api, text, by=by) for by in (0, 1)]
         before = await api.list(limit=100)
         same = await api.simulate(SimulateRequest(text))
         assert (same.ok, same.verdicts) == (True, {"same": 2})
@@ -210,7 +210,7 @@ class HistoryRules(Rules):
             await api.simulate(SimulateRequest(text, runs=runs, map={"each": "nowhere"}))
 
     async def test_a_run_is_exported_with_the_checksums_of_its_parts(self, api: Api) -> None:
-        execution_id = await done(api, _BROKEN)
+        execution_id = await ended_run(api, _BROKEN)
         body = b"".join([chunk async for chunk in api.export(execution_id)])
         with ZipFile(BytesIO(body)) as archive:
             manifest = json.loads(archive.read("manifest.json"))
@@ -227,7 +227,7 @@ class HistoryRules(Rules):
             _ = [chunk async for chunk in api.export(UNKNOWN)]
 
     async def test_the_lineage_of_a_run_is_openlineage_events(self, api: Api) -> None:
-        execution_id = await done(api, name="Ada")
+        execution_id = await ended_run(api, name="Ada")
         first, last = await api.lineage(execution_id)
         assert (first["eventType"], last["eventType"]) == ("START", "COMPLETE")
         run_id = (await api.summary(execution_id)).run_id
@@ -237,7 +237,7 @@ class HistoryRules(Rules):
             await api.lineage(UNKNOWN)
 
     async def test_a_value_is_followed_back_to_the_request(self, api: Api) -> None:
-        execution_id = await done(api, name="Ada")
+        execution_id = await ended_run(api, name="Ada")
         traced = await api.trace(execution_id, "result")
         assert (traced.execution_id, traced.path, traced.node.value, traced.is_cut) == (
             execution_id,
@@ -256,7 +256,7 @@ class HistoryRules(Rules):
 
     async def test_the_runs_of_a_playbook_are_counted_and_timed(self, api: Api) -> None:
         text = _BROKEN.replace("name: broken", "name: counted").replace("best_effort", "fail_fast")
-        runs = [await done(api, text, by=by) for by in (1, 1, 0)]
+        runs = [await ended_run(api, text, by=by) for by in (1, 1, 0)]
         step_stats = await api.stats("counted")
         assert (step_stats.runs, step_stats.states, step_stats.success_rate) == (
             3,

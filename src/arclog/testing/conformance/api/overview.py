@@ -9,7 +9,7 @@ import pytest
 from arclog.model.errors import NotFound, PlaybookError, RequestRejected
 from arclog.ports.views.api import Api, ExecuteRequest, RegisterRequest, SignalRequest
 from arclog.ports.views.overview import RunQuery
-from arclog.testing.conformance.api.base import HELLO, UNKNOWN, WAITING, Rules, done, over, started, until_event
+from arclog.testing.conformance.api.base import HELLO, UNKNOWN, WAITING, Rules, ended, ended_run, started, until_event
 
 # ── overview ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -47,8 +47,8 @@ async def execution_ids(api: Api, **query: Any) -> list[str]:
 
 class OverviewRules(Rules):
     async def test_runs_are_found_by_text_and_by_id(self, api: Api) -> None:
-        hello = await done(api)
-        failed = await done(api, _FAILING)
+        hello = await ended_run(api)
+        failed = await ended_run(api, _FAILING)
         waiting = await started(api, WAITING)
         await until_event(api, waiting, "command.completed")
         assert await execution_ids(api) == [waiting, failed, hello]
@@ -63,7 +63,7 @@ class OverviewRules(Rules):
         assert await execution_ids(api, text=UNKNOWN) == []
 
     async def test_a_page_of_a_search_goes_on_where_the_last_one_ended(self, api: Api) -> None:
-        made = [await done(api) for _ in range(5)]
+        made = [await ended_run(api) for _ in range(5)]
         seen: list[str] = []
         cursor: str | None = ""
         while cursor is not None:
@@ -76,7 +76,7 @@ class OverviewRules(Rules):
         assert first.next == made[3]
 
     async def test_runs_are_found_by_when_they_were_created(self, api: Api) -> None:
-        first, second = await done(api), await done(api)
+        first, second = await ended_run(api), await ended_run(api)
         created = {run.execution_id: run.created_at for run in (await api.find(RunQuery())).runs}
         assert await execution_ids(api, since=created[first]) == [second, first]
         assert await execution_ids(api, until=created[first]) == []
@@ -85,9 +85,9 @@ class OverviewRules(Rules):
         with pytest.raises(RequestRejected, match="is not a time"):
             await api.find(RunQuery(since="yesterday"))
 
-    async def test_called_runs_are_told_from_those_that_nobody_called(self, api: Api) -> None:
-        await done(api)
-        caller = await done(api, _CALLING)
+    async def test_called_runs_are_distinguished_from_top_level_runs(self, api: Api) -> None:
+        await ended_run(api)
+        caller = await ended_run(api, _CALLING)
         (child,) = await execution_ids(api, level="called")
         assert await execution_ids(api, parent=caller) == [child]
         top = await execution_ids(api, level="top")
@@ -95,8 +95,8 @@ class OverviewRules(Rules):
         assert child not in top
 
     async def test_ended_runs_are_counted_by_the_hour(self, api: Api) -> None:
-        await done(api)
-        await done(api, _FAILING)
+        await ended_run(api)
+        await ended_run(api, _FAILING)
         cancelled = await started(api, WAITING)
         await api.cancel(cancelled, "enough")
         activity = await api.activity(hours=24)
@@ -107,17 +107,17 @@ class OverviewRules(Rules):
             await api.activity(hours=0)
 
     async def test_a_playbook_fails_until_a_run_of_it_completes(self, api: Api) -> None:
-        await done(api)
+        await ended_run(api)
         assert await api.failing() == []
-        await done(api, _FAILING)
-        last = await done(api, _FAILING)
+        await ended_run(api, _FAILING)
+        last = await ended_run(api, _FAILING)
         (failing_path,) = await api.failing()
         assert (failing_path.path, failing_path.failures, failing_path.last.execution_id) == ("shop/orders", 2, last)
         assert failing_path.since is not None
         assert failing_path.last.error
-        await done(api, _FAILING, fail=False)
+        await ended_run(api, _FAILING, fail=False)
         assert await api.failing() == []
-        await done(api, _FAILING)
+        await ended_run(api, _FAILING)
         assert [path.failures for path in await api.failing()] == [1]
 
     async def test_what_waits_for_an_approval_is_listed_until_it_is_decided(self, api: Api) -> None:
@@ -137,12 +137,12 @@ class OverviewRules(Rules):
         ]
         assert (await api.signal(asking, SignalRequest("APPROVE", step=first.key))).accepted
         assert (await api.signal(guarded, SignalRequest("REJECT", reason="no"))).accepted
-        assert (await over(api, asking)).state == "COMPLETED"
-        assert (await over(api, guarded)).state == "FAILED"
+        assert (await ended(api, asking)).state == "COMPLETED"
+        assert (await ended(api, guarded)).state == "FAILED"
         assert (await api.approvals()).approvals == []
 
     async def test_nothing_is_stuck_while_workers_take_what_is_offered(self, api: Api) -> None:
-        await done(api, HELLO)
+        await ended_run(api, HELLO)
         assert await api.stuck() == []
         assert await api.leases() == []
 
@@ -179,7 +179,7 @@ class CatalogRules(Rules):
             await _register(api, result)
         for version, result in ((0, 20), (1, 10), (2, 20)):
             started = await api.execute(ExecuteRequest(path="team/answer", version=version))
-            await over(api, started.execution_id)
+            await ended(api, started.execution_id)
             assert (await api.summary(started.execution_id)).result == result
         assert {run.version for run in await api.list(path="team/answer")} == {"1", "2"}
 
@@ -202,7 +202,7 @@ class CatalogRules(Rules):
         with pytest.raises(NotFound):
             await api.difference("team/answer", 7)
 
-    async def test_what_is_put_away_is_not_listed_and_starts_no_run_until_it_is_brought_back(self, api: Api) -> None:
+    async def test_an_archived_path_is_not_listed_and_starts_no_run_until_it_is_restored(self, api: Api) -> None:
         await _register(api, 1)
         assert (await api.archive("team/answer")).archived_at is not None
         assert await api.catalog() == []
@@ -211,9 +211,9 @@ class CatalogRules(Rules):
             await api.execute(ExecuteRequest(path="team/answer"))
         assert (await api.archive("team/answer", archived=False)).archived_at is None
         started = await api.execute(ExecuteRequest(path="team/answer"))
-        assert (await over(api, started.execution_id)).state == "COMPLETED"
+        assert (await ended(api, started.execution_id)).state == "COMPLETED"
 
-    async def test_what_is_not_registered_is_not_found_and_what_cannot_run_is_not_registered(self, api: Api) -> None:
+    async def test_unknown_paths_are_not_found_and_invalid_playbooks_are_not_registered(self, api: Api) -> None:
         for call in (
             api.registered("no/such"),
             api.versions("no/such"),

@@ -10,7 +10,7 @@ import pytest
 from arclog.model.errors import NotFound, RequestRejected
 from arclog.ports.storage.task_logs import LogFilter
 from arclog.ports.views.api import Api, ExecuteRequest
-from arclog.testing.conformance.api.base import HELLO, WAITING, Rules, done, over, started, until_event
+from arclog.testing.conformance.api.base import HELLO, WAITING, Rules, ended, ended_run, started, until_event
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -44,7 +44,7 @@ workflow:
 
 class ReadingRules(Rules):
     async def test_pages_of_events_join_to_the_whole_log(self, api: Api) -> None:
-        execution_id = await done(api)
+        execution_id = await ended_run(api)
         # What comes behind the end (playbook.processed) is written on its own.
         await until_event(api, execution_id, "playbook.processed")
         whole = await api.events(execution_id)
@@ -61,7 +61,7 @@ class ReadingRules(Rules):
         assert await api.events(execution_id, after=len(whole)) == []
 
     async def test_events_of_an_entity(self, api: Api) -> None:
-        execution_id = await done(api, _TALKING)
+        execution_id = await ended_run(api, _TALKING)
         await until_event(api, execution_id, "playbook.processed")
         whole = await api.events(execution_id)
         for about in {(event["entity_type"], event["entity_id"]) for event in whole}:
@@ -77,7 +77,7 @@ class ReadingRules(Rules):
                 await api.entity_events(execution_id, kind, name)
 
     async def test_events_are_searched_across_runs(self, api: Api) -> None:
-        runs = [await done(api), await done(api, _FAILING), await done(api)]
+        runs = [await ended_run(api), await ended_run(api, _FAILING), await ended_run(api)]
         for execution_id in runs:
             await until_event(api, execution_id, "playbook.processed")
         logs = [event for execution_id in runs for event in await api.events(execution_id)]
@@ -142,7 +142,7 @@ class ReadingRules(Rules):
                 await api.search(**odd)
 
     async def test_runs_are_listed_newest_first_by_state_and_path_in_pages(self, api: Api) -> None:
-        made = [await done(api), await done(api, _FAILING), await done(api), await started(api, WAITING)]
+        made = [await ended_run(api), await ended_run(api, _FAILING), await ended_run(api), await started(api, WAITING)]
         newest = [run.execution_id for run in await api.list()]
         assert newest == made[::-1]
         assert [run.execution_id for run in await api.list(states=("COMPLETED",))] == [made[2], made[0]]
@@ -157,7 +157,7 @@ class ReadingRules(Rules):
         await api.cancel(made[3], "enough")
 
     async def test_log_lines_are_filtered_and_paged(self, api: Api) -> None:
-        execution_id = await done(api, _TALKING)
+        execution_id = await ended_run(api, _TALKING)
 
         async def texts(**filters: Any) -> list[str]:
             return [line["text"].strip() for line in await api.logs(execution_id, where=LogFilter(**filters))]
@@ -180,7 +180,7 @@ class ReadingRules(Rules):
             await api.logs(execution_id, where=LogFilter(step="nosuch"))
 
     async def test_a_run_can_be_seen_after_any_event(self, api: Api) -> None:
-        execution_id = await done(api)
+        execution_id = await ended_run(api)
         await until_event(api, execution_id, "playbook.processed")
         head = (await api.events(execution_id))[-1]["seq"]
         nothing, newest = await api.state(execution_id, 0), await api.state(execution_id)
@@ -195,19 +195,19 @@ class ReadingRules(Rules):
         with pytest.raises(RequestRejected):
             await api.state(execution_id, -1)
 
-    async def test_why_says_what_a_run_waits_for_and_why_it_failed(self, api: Api) -> None:
+    async def test_why_explains_what_a_run_waits_for_and_why_it_failed(self, api: Api) -> None:
         execution_id = await started(api, WAITING)
         await until_event(api, execution_id, "task.started")
         answer = await api.why(execution_id)
         assert (answer.state, [wait.what for wait in answer.waits]) == ("RUNNING", ["signal"])
         await api.cancel(execution_id, "enough")
-        cause = (await api.why(await done(api, _FAILING))).cause
+        cause = (await api.why(await ended_run(api, _FAILING))).cause
         assert cause is not None
         assert (cause.step, cause.kind, cause.at) == ("start", "exception", "4:11")
 
     async def test_all_readers_get_the_same_account_of_a_failed_run(self, api: Api) -> None:
         execution_id = (await api.execute(ExecuteRequest(_LOOPING, "flows/looping.yaml"))).execution_id
-        await over(api, execution_id)
+        await ended(api, execution_id)
         summary, why = await api.summary(execution_id), await api.why(execution_id)
         (listed,) = await api.list(name="looping")
         assert summary.cause is not None
@@ -230,7 +230,7 @@ class ReadingRules(Rules):
         assert summary.next == why.next
 
     async def test_runs_are_listed_by_name_time_and_caller(self, api: Api) -> None:
-        first, second = await done(api), await done(api, _TALKING)
+        first, second = await ended_run(api), await ended_run(api, _TALKING)
         assert [run.execution_id for run in await api.list(name="alk")] == [second]
         assert await api.list(name="%") == []
         created = (await api.list(limit=1))[0].created_at
@@ -245,7 +245,7 @@ class ReadingRules(Rules):
             await api.list(parent="x")
 
     async def test_the_plan_is_drawn(self, api: Api) -> None:
-        execution_id = await done(api)
+        execution_id = await ended_run(api)
         assert isinstance(await api.graph(execution_id), dict)
         assert (await api.graph(execution_id, "mermaid")).startswith(("graph", "flowchart"))
         assert "start" in await api.graph(execution_id, "text")
@@ -254,7 +254,7 @@ class ReadingRules(Rules):
 
     async def test_the_source_is_what_was_sent(self, api: Api) -> None:
         text = f"# ü\n{HELLO}\n\n"
-        assert await api.source(await done(api, text)) == text
+        assert await api.source(await ended_run(api, text)) == text
 
 
 # ── stored ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -276,7 +276,7 @@ async def _read(api: Api, ref: str, start: int = 0, end: int | None = None) -> b
 
 class StoredRules(Rules):
     async def test_a_run_lists_what_it_stored_and_each_is_read_whole_or_in_part(self, api: Api) -> None:
-        execution_id = await done(api, _STORING)
+        execution_id = await ended_run(api, _STORING)
         many, more = await api.results(execution_id)
         assert (many.name, many.rows, more.rows) == ("start.many", 20_000, None)
         assert await api.results(execution_id, limit=1) == [many]
@@ -289,7 +289,7 @@ class StoredRules(Rules):
             assert await _read(api, many.ref, start, end) == whole[start:end], (start, end)
 
     async def test_one_result_is_described(self, api: Api) -> None:
-        execution_id = await done(api, _STORING)
+        execution_id = await ended_run(api, _STORING)
         many, _ = await api.results(execution_id)
         described = await api.result(many.ref)
         assert (described.ref, described.bytes, described.sha256) == (many.ref, many.bytes, many.sha256)
@@ -297,7 +297,7 @@ class StoredRules(Rules):
         assert described.preview
 
     async def test_a_ref_that_nobody_has_is_not_found_and_one_that_is_none_is_refused(self, api: Api) -> None:
-        execution_id = await done(api, _STORING)
+        execution_id = await ended_run(api, _STORING)
         unknown = f"noetl://execution/{execution_id}/result/start.many/{'0' * 64}"
         for wrong, kind in ((unknown, NotFound), ("noetl://execution/../../etc/passwd", RequestRejected)):
             with pytest.raises(kind):
@@ -308,7 +308,7 @@ class StoredRules(Rules):
                 await _read(api, wrong, 1, 1)
 
     async def test_gc_removes_nothing_that_is_still_needed(self, api: Api) -> None:
-        execution_id = await done(api, _STORING)
+        execution_id = await ended_run(api, _STORING)
         for dry_run in (True, False):
             did = await api.collect(dry_run=dry_run)
             assert (did.dry_run, did.results, did.contents) == (dry_run, 0, 0)

@@ -7,15 +7,16 @@ import asyncio
 import pytest
 
 from arclog.model.errors import Conflict, NotFound, PlaybookError, RequestRejected
-from arclog.ports.views.api import Api, ExecuteRequest, SignalRequest
+from arclog.ports.views.api import Api, ExecuteRequest, Origin, SignalRequest
+from arclog.ports.views.overview import ListedOrigin, RunQuery
 from arclog.testing.conformance.api.base import (
     HELLO,
     PATIENCE_S,
     UNKNOWN,
     WAITING,
     Rules,
-    done,
-    over,
+    ended,
+    ended_run,
     started,
     until_event,
 )
@@ -32,7 +33,7 @@ class StartingRules(Rules):
     async def test_a_run_is_there_as_soon_as_it_is_answered_and_ends(self, api: Api) -> None:
         answer = await api.execute(ExecuteRequest(playbook=HELLO, workload={"name": "Ada"}))
         assert (await api.status(answer.execution_id)).execution_id == answer.execution_id
-        assert (await over(api, answer.execution_id)).terminal_event == "playbook.completed"
+        assert (await ended(api, answer.execution_id)).terminal_event == "playbook.completed"
         summary = await api.summary(answer.execution_id)
         assert (summary.run_id, summary.state, summary.result) == (answer.run_id, "COMPLETED", "hello Ada")
         assert {name: (step.status, step.runs) for name, step in summary.steps.items()} == {
@@ -50,7 +51,7 @@ class StartingRules(Rules):
     async def test_called_files_come_with_the_request(self, api: Api) -> None:
         request = ExecuteRequest(playbook=_CALLER, file="a/caller.yaml", files={"a/child.yaml": _CHILD})
         answer = await api.execute(request)
-        await over(api, answer.execution_id)
+        await ended(api, answer.execution_id)
         assert (await api.summary(answer.execution_id)).result == 7
 
     async def test_a_called_file_that_cannot_run_is_named(self, api: Api) -> None:
@@ -86,8 +87,8 @@ class StartingRules(Rules):
         assert last > head
         assert await api.wait(execution_id, after=last + 10) >= last, "an ended run has no more news to wait for"
 
-    async def test_what_is_not_there_is_not_found_and_what_is_no_id_is_refused(self, api: Api) -> None:
-        await done(api)
+    async def test_unknown_ids_are_not_found_and_invalid_ids_are_refused(self, api: Api) -> None:
+        await ended_run(api)
         for wrong, kind in (
             (UNKNOWN, NotFound),
             ("x", RequestRejected),
@@ -133,7 +134,7 @@ class SignalRules(Rules):
         answer = await api.signal(execution_id, SignalRequest("go", data={"n": 1}, by="Ada", reason="why not"))
         assert (answer.accepted, answer.execution_id, answer.signal) == (True, execution_id, "go")
         assert answer.waiting
-        assert (await over(api, execution_id)).state == "COMPLETED"
+        assert (await ended(api, execution_id)).state == "COMPLETED"
         (received,) = await api.events(execution_id, types=("signal.received",))
         assert received["payload"]["reason"] == "why not"
 
@@ -165,16 +166,16 @@ class SignalRules(Rules):
         assert not await api.ended(execution_id, timeout_s=0)
         assert (await api.signal(execution_id, SignalRequest("RESUME"))).accepted
         assert not await api.pausing(execution_id)
-        assert (await over(api, execution_id)).state == "COMPLETED"
+        assert (await ended(api, execution_id)).state == "COMPLETED"
 
     async def test_an_approval_is_given(self, api: Api) -> None:
         execution_id = await started(api, _APPROVED)
         await until_event(api, execution_id, "task.started")
         assert (await api.signal(execution_id, SignalRequest("APPROVE", by="Ada"))).accepted
-        assert (await over(api, execution_id)).state == "COMPLETED"
+        assert (await ended(api, execution_id)).state == "COMPLETED"
 
     async def test_what_a_run_cannot_do_is_an_answer_and_what_nobody_can_is_refused(self, api: Api) -> None:
-        execution_id = await done(api)
+        execution_id = await ended_run(api)
         answer = await api.signal(execution_id, SignalRequest("PAUSE"))
         assert (answer.accepted, answer.state) == (False, "COMPLETED")
         assert answer.message == "the execution has ended (COMPLETED)"
@@ -185,7 +186,7 @@ class SignalRules(Rules):
             await api.signal(live, SignalRequest("no name!"))
         await api.cancel(live, "enough")
 
-    async def test_cancel_is_final_and_says_so_again(self, api: Api) -> None:
+    async def test_a_repeated_cancel_returns_the_same_answer(self, api: Api) -> None:
         execution_id = await started(api, WAITING)
         first = await api.cancel(execution_id, "changed my mind")
         assert (first.state, first.terminal_event) == ("CANCELLED", "execution.cancelled")
@@ -195,9 +196,14 @@ class SignalRules(Rules):
         assert error["message"] == "changed my mind"
 
     async def test_a_run_that_has_ended_is_run_again_once_for_each_signal(self, api: Api) -> None:
-        execution_id = await done(api)
+        execution_id = await ended_run(api)
         request = SignalRequest("RETRY_RUN", signal_id="r1")
         first, second = await api.signal(execution_id, request), await api.signal(execution_id, request)
         assert first.started is not None
         assert first.started == second.started != execution_id
-        assert (await over(api, first.started)).state == "COMPLETED"
+        assert (await ended(api, first.started)).state == "COMPLETED"
+        head = (await api.state(execution_id)).head
+        assert (await api.summary(first.started)).origin == Origin(execution_id, head, "retry", events=0)
+        (listed,) = (await api.find(RunQuery(origin=execution_id))).runs
+        assert (listed.execution_id, listed.origin) == (first.started, ListedOrigin(execution_id, head, "retry"))
+        assert (await api.replay(first.started)).ok
