@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import subprocess
+import threading
 from contextlib import suppress
 
 import apsw
@@ -162,11 +163,56 @@ async def test_a_row_that_cannot_be_read_is_named(store, body):
 
 async def test_the_write_ahead_log_does_not_grow_without_end(store, monkeypatch, tmp_path):
     monkeypatch.setattr(Writer, "CHECKPOINT_PAGES", 100)
+    monkeypatch.setattr(Writer, "HOLD_PAGES", 250)
     store._writer._checkpoint_at = 100
     await store.append(creation(1))
-    for head in range(1, 400):
-        await store.append(change(1, head, Event("task.done", 1, payload={"x": "y" * 900})))
+    await append_many(store, 400)
     assert (tmp_path / "a.db-wal").stat().st_size < 300 * 4200
+
+
+async def append_many(store, count):
+    for head in range(1, count):
+        await store.append(change(1, head, Event("task.done", 1, payload={"x": "y" * 900})))
+
+
+async def test_writes_wait_for_a_checkpoint_that_falls_behind(store, monkeypatch, tmp_path):
+    monkeypatch.setattr(Writer, "CHECKPOINT_PAGES", 50)
+    monkeypatch.setattr(Writer, "HOLD_PAGES", 100)
+    writer, gate = store._writer, threading.Event()
+    writer._checkpoint_at = 50
+    blocked = writer._copier.lend(lambda _connection: gate.wait())
+    try:
+        await store.append(creation(1))
+        writing = asyncio.create_task(append_many(store, 400))
+        while not writer._is_held:
+            await asyncio.sleep(0.001)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert not writing.done()
+        assert writer._wal_pages < 150
+    finally:
+        gate.set()
+    await writing
+    await blocked
+    assert (tmp_path / "a.db-wal").stat().st_size < 150 * 4200
+    assert len(await store.events(1)) == 400
+
+
+async def test_a_store_closes_while_writes_wait_for_a_checkpoint(store, monkeypatch):
+    monkeypatch.setattr(Writer, "CHECKPOINT_PAGES", 50)
+    monkeypatch.setattr(Writer, "HOLD_PAGES", 100)
+    writer, gate = store._writer, threading.Event()
+    writer._checkpoint_at = 50
+    writer._copier.lend(lambda _connection: gate.wait())
+    await store.append(creation(1))
+    writing = asyncio.create_task(append_many(store, 400))
+    while not writer._is_held:
+        await asyncio.sleep(0.001)
+    closing = asyncio.create_task(store.close())
+    with pytest.raises(StoreUnavailable):
+        await writing
+    gate.set()
+    await closing
 
 
 async def test_a_long_read_does_not_stop_writing_nor_checkpoints_for_ever(store, monkeypatch, tmp_path):

@@ -30,7 +30,7 @@ from arclog.stores.sql.work import Work as SqlWork
 # If many lanes wait, they are stored in the order of their turns (migration 5), and only the first of them are read.
 # The claim with the turn of a crowded pool first updates its lanes by the notes that others have left. Where neither
 # limits nor resources are set, a claim from one such pool is one statement again: a function in the database (migration
-# 14) that follows the rules of `stores.claim_choice`.
+# 15) that follows the rules of `stores.claim_choice`.
 
 log = logging.getLogger("arclog.store")
 

@@ -15,7 +15,8 @@ threads.
 
 A checkpoint of the write-ahead log has two parts. A separate connection copies most of the log into the file while the
 writer continues. Then the writer's thread copies the pages that were added meanwhile, and the next commit restarts the
-log. So the writer waits for a few pages and one sync, not for the whole log.
+log. So the writer waits for a few pages and one sync, not for the whole log. It waits for the copy as well if that is
+so slow that the log has grown to `HOLD_PAGES` in the meantime.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ class Writer:
     LENT_MAX_JOBS = 16
     #: number of pages in the write-ahead log that triggers a checkpoint (16 MiB)
     CHECKPOINT_PAGES = 4000
+    #: number of pages (40 MiB) from which on writes wait for the copy in progress
+    HOLD_PAGES = 10_000
     #: how long a checkpoint waits for readers of the old log once it has twice as many pages
     READERS_MS = 5
     #: minimum pause between two pieces of upkeep
@@ -205,9 +208,15 @@ class Writer:
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
 
+    @property
+    def _is_held(self) -> bool:
+        """Whether writes wait for a checkpoint that has fallen behind."""
+        is_copying = self._copying is not None and not self._finish_is_due
+        return is_copying and self._wal_pages >= self.HOLD_PAGES and self._is_open
+
     def _flush(self) -> None:
         self._flush_is_due = False
-        if self._away:
+        if self._away or self._is_held:
             return
         if self._upkeep:
             self._carry_out_upkeep()
