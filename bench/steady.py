@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -68,7 +69,7 @@ def main(argv: list[str]) -> int:
     return 1 if failed else 0
 
 
-async def _measure(home: str, options: argparse.Namespace) -> tuple[list[Sample], int, float]:
+async def _measure(home: str, options: argparse.Namespace) -> tuple[list[Sample], Counter[str], float]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("ARCLOG_")}
     env |= {
         "ARCLOG_HOME": home,
@@ -90,40 +91,41 @@ async def _measure(home: str, options: argparse.Namespace) -> tuple[list[Sample]
     return samples, failed, await asyncio.to_thread(_collected, home, env)
 
 
-async def _load(url: str, home: str, pid: int, options: argparse.Namespace) -> tuple[list[Sample], int]:
+async def _load(url: str, home: str, pid: int, options: argparse.Namespace) -> tuple[list[Sample], Counter[str]]:
     import httpx2
 
     samples: list[Sample] = []
     latencies: list[float] = []
-    failed = 0
+    failed: Counter[str] = Counter()
     under_way: set[asyncio.Task[None]] = set()
     limits = httpx2.Limits(max_connections=None)
 
     async with httpx2.AsyncClient(base_url=url, timeout=60, limits=limits, trust_env=False) as client:
 
-        async def one() -> None:
-            nonlocal failed
+        async def run() -> None:
             began = time.perf_counter()
             answer = await client.post("/api/executions", json={"playbook": PLAYBOOK})
             answer.raise_for_status()
             is_complete = False
             path = f"/api/executions/{answer.json()['execution_id']}/events/stream"
             async with client.stream("GET", path) as events:
+                events.raise_for_status()
                 async for line in events.aiter_lines():
                     is_complete = is_complete or "playbook.finished" in line
             latencies.append((time.perf_counter() - began) * 1000)
-            failed += not is_complete
+            if not is_complete:
+                failed["the stream of its events ended before the run"] += 1
 
         def ended(task: asyncio.Task[None]) -> None:
-            nonlocal failed
             under_way.discard(task)
-            failed += task.exception() is not None
+            if (problem := task.exception()) is not None:
+                failed[f"{type(problem).__name__}: {problem}"] += 1
 
         began = time.monotonic()
         noted, sent = began, 0
         while (now := time.monotonic()) < began + options.minutes * 60:
             while sent < (now - began) * options.rate and len(under_way) < AT_A_TIME:
-                task = asyncio.ensure_future(one())
+                task = asyncio.ensure_future(run())
                 under_way.add(task)
                 task.add_done_callback(ended)
                 sent += 1
@@ -172,7 +174,7 @@ def _collected(home: str, env: dict[str, str]) -> float:
     return float((before - left) / took)
 
 
-def report(samples: Sequence[Sample], failed: int, pace: float, rate: float, about: dict[str, str]) -> str:
+def report(samples: Sequence[Sample], failed: Counter[str], pace: float, rate: float, about: dict[str, str]) -> str:
     last = samples[-1]
     largest_wal = max(sample.wal_mib for sample in samples)
     lines = [
@@ -186,7 +188,8 @@ def report(samples: Sequence[Sample], failed: int, pace: float, rate: float, abo
         _verdict("file ÷ live data at the end", last.file_mib / last.live_mib, FILE_GOAL, "×"),
         _verdict("largest write-ahead log", largest_wal, WAL_GOAL_MIB, "MiB"),
         _verdict("collecting all ÷ the load's rate", pace / rate, PACE_GOAL, "×", least=True),
-        f"runs that did not complete: {failed}",
+        f"runs that did not complete: {failed.total()}",
+        *(f"  {count} × {reason}" for reason, count in failed.most_common()),
         "",
         *(f"{name} {value}" for name, value in about.items()),
     ]

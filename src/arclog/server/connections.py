@@ -1,7 +1,8 @@
 """Limits on connections: the head of a request must arrive within a time and a size, or the connection is closed.
 
 Without this, a client could hold a connection forever by sending a head byte by byte, or fill the memory with one that
-does not end. Bodies have their own limits (`server.call`), and uvicorn handles idle connections.
+does not end. Bodies have their own limits (`server.call`). uvicorn closes idle connections
+(`server.idle_timeout_s`).
 
 Open connections are counted (`server.max_connections`): one address cannot take all of them. From the share
 `server.fair_from` on, an address may have at most as many connections as are left for others.
@@ -124,7 +125,7 @@ class _Bounded(HttpToolsProtocol):
         self._address: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._came = 0
-        self._in_body = False
+        self._in_head = self._in_body = False
         #: of the head that is being read: its bytes, and the number of Host headers
         self._head = 0
         self._hosts = 0
@@ -167,6 +168,7 @@ class _Bounded(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._head = self._hosts = 0
+        self._in_head = True
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -195,7 +197,7 @@ class _Bounded(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._arrived()
-        self._in_body = True
+        self._in_head, self._in_body = False, True
         super().on_headers_complete()
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and cycle.scope is self.scope:  # not for a request that changes the protocol
@@ -207,6 +209,11 @@ class _Bounded(HttpToolsProtocol):
         self._in_body = False
         self.scope[BODY_IS_HERE] = True  # type: ignore[literal-required]  # ASGI leaves room for such keys
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if (self._in_head or self._in_body) and not self._is_under_way():
+            self._expect()  # the beginning of the next request, or the rest of this one
 
     def _is_under_way(self) -> bool:
         """Return whether a request waits for its response."""

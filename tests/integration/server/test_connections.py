@@ -19,6 +19,7 @@ PATIENCE_S = 60
 async def strict(tmp_path: Path) -> AsyncIterator[RunningServer]:
     settings: dict[str, Any] = {
         "server.head_timeout_s": 0.3,
+        "server.idle_timeout_s": 5,
         "server.max_head_bytes": 4096,
         "server.body_timeout_s": 0.3,
     }
@@ -92,6 +93,31 @@ async def test_heads_of_one_connection_are_measured_one_by_one(strict: RunningSe
     said = await answer(reader)
     writer.close()
     assert said.count(b"HTTP/1.1 200 ") == 3
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /he",
+        b"POST /api/nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nx",
+    ],
+)
+async def test_a_request_that_has_begun_has_less_time_than_an_idle_connection(tmp_path: Path, sent: bytes) -> None:
+    settings: dict[str, Any] = {"server.head_timeout_s": 0.3, "server.idle_timeout_s": 1000}
+    async with running(tmp_path, worker=False, **settings) as server:
+        reader, writer = await opened(server)
+        writer.write(sent)
+        assert (await answer(reader)).count(b"HTTP/1.1 ") == 1
+        writer.close()
+
+
+async def test_an_idle_connection_is_closed_after_the_time_of_the_setting(tmp_path: Path) -> None:
+    async with running(tmp_path, worker=False, **{"server.idle_timeout_s": 0.2}) as server:
+        reader, writer = await opened(server)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        async with asyncio.timeout(4):  # uvicorn's own limit is 5 s
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
 
 
 async def test_three_hundred_who_dawdle_hold_up_nobody(strict: RunningServer) -> None:

@@ -254,6 +254,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("server.max_body_values", 65_536, "values", "Maximum number of values (of lists and maps) in a JSON body, or in one event of a worker's report; a larger one is answered with 413.", 1_000),
     Setting("server.body_timeout_s", 60.0, "seconds", "Time limit for receiving the body of a request.", 0.1),
     Setting("server.head_timeout_s", 20.0, "seconds", "Time limit for receiving the head of a request (request line and headers); then the connection is closed.", 0.05),
+    Setting("server.idle_timeout_s", 75.0, "seconds", "How long a connection without a request stays open. It should be longer than clients and load balancers keep theirs (60 s by default in many), or they send requests on connections that are being closed.", 0.1),
     Setting("server.max_head_bytes", 64 * KIB, "bytes", "Largest head of a request.", 1 * KIB),
     Setting("server.max_concurrent", 1_000, "requests", "Maximum number of concurrent requests, including streams and long polls; further requests are answered with 429 and Retry-After.", 1),
     Setting("server.max_connections", 3_000, "connections", "Maximum number of open connections; further ones are closed immediately. When more than the share `server.fair_from` of them is in use, one address may have at most as many connections as are still free.", 1),

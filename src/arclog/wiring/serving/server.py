@@ -169,6 +169,7 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 lifespan="off",
                 backlog=BACKLOG,
+                timeout_keep_alive=services.settings.number("server.idle_timeout_s"),  # type: ignore[arg-type]  # passed to `call_later`
                 timeout_graceful_shutdown=_CLOSE_S,
             )
         )
