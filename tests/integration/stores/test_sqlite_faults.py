@@ -175,6 +175,19 @@ async def append_many(store, count):
         await store.append(change(1, head, Event("task.done", 1, payload={"x": "y" * 900})))
 
 
+async def held_writes(store):
+    """Start many writes, and wait until a checkpoint holds them."""
+    writing = asyncio.create_task(append_many(store, 400))
+    while not store._writer._is_held:
+        await turns(1)
+    return writing
+
+
+async def turns(count):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def test_writes_wait_for_a_checkpoint_that_falls_behind(store, monkeypatch, tmp_path):
     monkeypatch.setattr(Writer, "CHECKPOINT_PAGES", 50)
     monkeypatch.setattr(Writer, "HOLD_PAGES", 100)
@@ -183,11 +196,8 @@ async def test_writes_wait_for_a_checkpoint_that_falls_behind(store, monkeypatch
     blocked = writer._copier.lend(lambda _connection: gate.wait())
     try:
         await store.append(creation(1))
-        writing = asyncio.create_task(append_many(store, 400))
-        while not writer._is_held:
-            await asyncio.sleep(0.001)
-        for _ in range(1000):
-            await asyncio.sleep(0)
+        writing = await held_writes(store)
+        await turns(1000)
         assert not writing.done()
         assert writer._wal_pages < 150
     finally:
@@ -205,9 +215,7 @@ async def test_a_store_closes_while_writes_wait_for_a_checkpoint(store, monkeypa
     writer._checkpoint_at = 50
     writer._copier.lend(lambda _connection: gate.wait())
     await store.append(creation(1))
-    writing = asyncio.create_task(append_many(store, 400))
-    while not writer._is_held:
-        await asyncio.sleep(0.001)
+    writing = await held_writes(store)
     closing = asyncio.create_task(store.close())
     with pytest.raises(StoreUnavailable):
         await writing
