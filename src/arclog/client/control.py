@@ -1,10 +1,12 @@
 """`ports.control` over HTTP, for workers on other machines.
 
-A report is sent until it is answered, if possible to the process that granted the command, which has the run in memory:
-several processes may share an address. A claim and a request for revocations
-wait at each of them, so that a process grants the commands of its own runs, and revokes what it granted. The worker, which knows its lease, decides when to give up. The wait for one
-server is a part of the lease, since the network to one of several may be cut. Requests for work or revocations are
-repeated whatever a server answers, unless it rejects the worker's credentials.
+Several processes may share an address. A report is sent until it is answered, if possible to the process that granted
+the command, which has the run in memory. A claim and a request for revocations wait at each process, so that a process
+grants the commands of its own runs and revokes what it granted.
+
+The worker, which knows its lease, decides when to give up. The wait for one server is a part of the lease, since the
+network to one of several may be cut. Requests for work or revocations are repeated whatever a server answers, unless it
+rejects the worker's credentials.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -20,6 +23,7 @@ from arclog.client.transport import Transport
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.data.lru import LruCache
 from arclog.model.errors import (
+    ArclogError,
     InvariantBroken,
     LeaseLost,
     NotAllowed,
@@ -53,6 +57,8 @@ _ANSWERS = (RequestRejected, LeaseLost)
 _REPORTS_AT_A_TIME = 64
 #: Maximum number of runs whose processes are remembered.
 _RUNS_KNOWN = 10_000
+#: How long commands that a process granted while the worker was not waiting for any are kept for its next claim.
+_UNCOLLECTED_S = 1.0
 #: Number of failures of a server at a command after which the worker gives the command up.
 _TRIES = 3
 
@@ -72,6 +78,7 @@ class _Polls(Generic[T]):
 
     def __init__(self) -> None:
         self._polls: dict[asyncio.Task[T], _Poll] = {}
+        self.is_awaited = False
 
     @property
     def limit(self) -> int:
@@ -83,14 +90,20 @@ class _Polls(Generic[T]):
         asked = {poll.server for poll in self._polls.values()}
         return [server for server in servers if server not in asked] or ([] if asked else [""])
 
-    def start(self, server: str, request: Coroutine[Any, Any, T], limit: int = 0) -> None:
-        began = asyncio.get_running_loop().time()
-        self._polls[asyncio.ensure_future(request)] = _Poll(server, limit, began)
+    def start(self, server: str, request: Coroutine[Any, Any, T], limit: int = 0) -> asyncio.Task[T]:
+        task = asyncio.ensure_future(request)
+        self._polls[task] = _Poll(server, limit, asyncio.get_running_loop().time())
+        return task
+
+    def remove(self, task: asyncio.Task[T]) -> bool:
+        """Remove a request. Returns False if its result was returned already."""
+        return self._polls.pop(task, None) is not None
 
     async def ended(self) -> list[tuple[T, _Poll]]:
         """Wait until one has ended, and return the results of all that have. A cancellation cancels all of them. Raises the
         error of one if none of them has a result: commands that a process granted must not be lost with another process.
         """
+        self.is_awaited = True
         try:
             ended, _ = await asyncio.wait(self._polls, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -99,6 +112,8 @@ class _Polls(Generic[T]):
                 task.cancel()
             await asyncio.gather(*polls, return_exceptions=True)
             raise
+        finally:
+            self.is_awaited = False
         polls = {task: self._polls.pop(task) for task in ended}
         problems = [problem for task in ended if (problem := task.exception()) is not None]
         if len(problems) == len(ended):
@@ -121,6 +136,8 @@ class RemoteControl:
         self._servers: dict[str, None] = {}
         self._claiming: _Polls[list[Command]] = _Polls()
         self._watching: _Polls[list[Revocation]] = _Polls()
+        #: requests that return commands which no claim took
+        self._returning: set[asyncio.Task[None]] = set()
 
     async def register(self, worker: WorkerInfo) -> work.WorkerSettings:
         """Register the worker. Raises ServerUnavailable when the server cannot be reached."""
@@ -146,7 +163,8 @@ class RemoteControl:
             if share > 0:
                 left -= share
                 server = servers[-count]
-                self._claiming.start(server, self._claim_at(server, worker, share, wait_s), share)
+                claim = self._claiming.start(server, self._claim_at(server, worker, share, wait_s), share)
+                claim.add_done_callback(lambda ended: self._keep_for_next_claim(worker.worker_id, ended))
         commands: list[Command] = []
         for claimed, poll in await self._claiming.ended():
             for command in claimed:
@@ -154,6 +172,24 @@ class RemoteControl:
                 command.waited_ms -= round((called_at - poll.began) * 1000)
             commands += claimed
         return commands
+
+    def _keep_for_next_claim(self, worker_id: str, claim: asyncio.Task[list[Command]]) -> None:
+        """Return commands to the server if no call of `claim` takes them soon: nothing renews their leases."""
+        if self._claiming.is_awaited or claim.cancelled() or claim.exception() is not None:
+            return
+
+        def give_back() -> None:
+            if self._claiming.remove(claim):
+                for command in claim.result():
+                    returning = asyncio.ensure_future(self._give_back(worker_id, command))
+                    self._returning.add(returning)
+                    returning.add_done_callback(self._returning.discard)
+
+        asyncio.get_running_loop().call_later(_UNCOLLECTED_S, give_back)
+
+    async def _give_back(self, worker_id: str, command: Command) -> None:
+        with suppress(ArclogError):  # then its lease ends
+            await self.give_back(worker_id, command.execution_id, command.command_id, command.fence)
 
     async def _claim_at(self, preferred: str, worker: WorkerInfo, limit: int, wait_s: float) -> list[Command]:
         """Claim commands from one process, if it can be reached."""

@@ -46,6 +46,9 @@ class Processes:
         self.revocations[process] = loop.create_future()
         return work.Revoked(await self.revocations[process]), process
 
+    async def call(self, operation: Operation[Any], *, body: Any) -> None:
+        self.requests.append((operation.name, "", body))
+
     def asked(self, operation: Operation[Any]) -> list[str]:
         return [server for name, server, _ in self.requests if name == operation.name]
 
@@ -129,6 +132,34 @@ async def test_a_wait_counts_from_the_call(control: RemoteControl, processes: Pr
     processes.claims["b"].set_result([command(2, waited_ms=60)])
     [granted] = await claiming
     assert granted.waited_ms <= 60 - 50
+
+
+async def test_commands_that_no_claim_takes_are_returned(
+    control: RemoteControl, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker has filled its slots with the commands of one process when another grants some."""
+    monkeypatch.setattr("arclog.client.control._UNCOLLECTED_S", 0.0)
+    claiming = asyncio.ensure_future(control.claim(WORKER, 2, WAIT_S))
+    await a_turn()
+    processes.claims["a"].set_result([command(1)])
+    assert len(await claiming) == 1
+    processes.claims["b"].set_result([command(2)])
+    while control._claiming.limit:
+        await a_turn()
+    await a_turn()
+    [returned] = [body for name, _, body in processes.requests if name == ops.GIVE_BACK.name]
+    assert (returned.execution_id, returned.command_id) == (2, 1002)
+
+
+async def test_a_claim_takes_what_was_granted_before_it(control: RemoteControl, processes: Processes) -> None:
+    claiming = asyncio.ensure_future(control.claim(WORKER, 2, WAIT_S))
+    await a_turn()
+    processes.claims["a"].set_result([command(1)])
+    assert len(await claiming) == 1
+    processes.claims["b"].set_result([command(2)])
+    await a_turn()
+    assert [granted.execution_id for granted in await control.claim(WORKER, 1, WAIT_S)] == [2]
+    assert ops.GIVE_BACK.name not in {name for name, _, _ in processes.requests}
 
 
 async def test_a_cancelled_claim_ends_at_every_process(control: RemoteControl, processes: Processes) -> None:

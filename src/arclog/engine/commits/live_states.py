@@ -2,8 +2,8 @@
 
 This is a cache: any state can be discarded at any time. Their number and their total memory are limited. The memory of
 a state is measured when it is folded; a share of the bytes of new events is added, and when they have doubled it, the
-state is measured again. The share is what the last measurement found. If memory is short, large states are discarded before small ones, so that a few large states do not
-evict many small ones.
+state is measured again. The share is the one that the last measurement showed. If memory is short, large states are
+discarded before small ones, so that a few large states do not evict many small ones.
 """
 
 from __future__ import annotations
