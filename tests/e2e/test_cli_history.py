@@ -260,6 +260,11 @@ def test_a_number_is_traced_to_the_http_response_that_it_came_from(home: Home) -
     node = home.json("trace", "last", "--value", "result.total")["node"]
     assert (node["value"], node["source"].rpartition("/")[2]) == (9, "traced.yaml:4:36")
     assert "has no value 'nothing'" in home.says("trace", "last", "--value", "nothing", code=2)
+    # A retry whose playbook asks elsewhere kept the old response: the log still has its address.
+    elsewhere = home.file("elsewhere.yaml", TRACED.replace("/orders/", "/v2/orders/"))
+    home.says("retry", run["execution_id"], "--from", "sum", "--playbook", elsewhere)
+    said = home.says("trace", "last", "--value", "fetch.data.prices")
+    assert f"url http://{host}/orders/3 · status 200 · kept from run {run['execution_id']} · event 8" in said
 
 
 @pytest.mark.parametrize(
