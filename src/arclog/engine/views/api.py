@@ -682,8 +682,8 @@ class EngineApi:
     async def registered(self, path: str, version: int = 0) -> CatalogVersion:
         return await self._catalog.registered(path, version)
 
-    async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
-        return await self._catalog.difference(path, older, newer)
+    async def difference(self, path: str, older: int, newer: int = 0, other: str = "") -> CatalogDiff:
+        return await self._catalog.difference(path, older, newer, other)
 
     async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
         return await self._catalog.archive(path, archived=archived)
