@@ -260,12 +260,8 @@ class Tracer:
         key = str(path[0])
         reducer = self._plan.ctx.get(key, {}).get("reducer")
         initial = self._plan.ctx.get(key, {}).get("initial")
-        node = self._node("ctx", ("ctx", *path), None)
         setting = [index for index in self._setting.get(key, ()) if index < place.index]
-        if reducer is None and not setting:
-            node.value = _reach(initial, path[1:])
-        elif reducer is not None:
-            node.value = _reach(self._reduced(key, reducer, initial, setting), path[1:])
+        node = self._node("ctx", ("ctx", *path), _reach(self._ctx_value(key, setting), path[1:]))
         for index in reversed(setting):
             event = self._events[index]
             is_signal = event.type == "signal.received"
@@ -276,7 +272,6 @@ class Tracer:
                 # A reducer combines whole values: the path is one of its result.
                 source = self._set(index, "set_ctx", key, path[1:] if reducer is None else ())
             if not node.sources:
-                node.value = source.value if reducer is None else node.value
                 node.seq, node.step, node.task = index + 1, event.step, event.task
             node.sources.append(source)
             if reducer is None or is_signal:
@@ -292,20 +287,30 @@ class Tracer:
         """Return ctx as a map, with its keys as sources."""
         node = self._node("ctx", ("ctx",), {})
         for key in dict.fromkeys((*self._plan.ctx, *self._setting)):
+            setting = [index for index in self._setting.get(key, ()) if index < place.index]
+            value = self._ctx_value(key, setting)
+            if not setting and value is None:
+                continue
+            node.value[key] = value
             if self.left <= 0:
                 self.is_cut = True
-                break
+                continue
             source = self._name(("ctx", key), place)
-            if source is not None and (source.sources or source.value is not None):
-                node.value[key] = source.value
+            if source is not None:
                 node.sources.append(source)
         return node
 
-    def _reduced(self, key: str, reducer: str, initial: Any, setting: Sequence[int]) -> Any:
-        """Return the value that a reducer has made of the values of some events: in item order within a step run, and
-        in the order in which step runs ended.
+    def _ctx_value(self, key: str, setting: Sequence[int]) -> Any:
+        """Return the value of a key of ctx after the events that set it. A reducer combines them in item order within a
+        step run, and in the order in which step runs ended.
         """
-        value = initial
+        declared = self._plan.ctx.get(key, {})
+        reducer, value = declared.get("reducer"), declared.get("initial")
+        if reducer is None:
+            if not setting:
+                return value
+            payload = self._events[setting[-1]].payload
+            return (payload["data"] if "set_ctx" not in payload else payload["set_ctx"])[key]
         parts: list[tuple[int, tuple[int, ...], int]] = []
         for index in setting:
             event = self._events[index]

@@ -268,6 +268,13 @@ def test_the_traced_value_is_the_one_that_the_run_has(path: str, value: Any) -> 
         assert sorted(leaf.name for leaf in leaves(node)) == ["workload.ids[0]", "workload.ids[1]", "workload.ids[2]"]
 
 
+def test_ctx_is_there_as_a_whole_where_its_sources_are_cut() -> None:
+    many = REDUCED.replace("[3, 1, 2]", f"{list(range(120))}")
+    trace = run_virtually(traced("ctx", many, settings=Settings({"history.trace_max_nodes": "20"})))
+    assert trace.is_cut
+    assert (trace.node.value["total"], trace.node.value["done"]) == (10 + sum(range(120)), True)
+
+
 def test_a_signal_that_set_ctx_is_the_value_of_its_key() -> None:
     async def main() -> Trace:
         async with World("metadata: {name: held}\nworkflow: [{step: a, tool: {kind: wait, signal: go}}]\n") as world:
