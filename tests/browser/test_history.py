@@ -52,6 +52,10 @@ workflow:
               then: {do: fail, message: "order {{ iter.n }} has no total"}
             - else: {then: {do: continue}}
 """
+SUM = """\
+  - step: sum
+    tool: {kind: noop, data: "{{ each.results | sum }}"}
+"""
 
 
 @pytest.fixture
@@ -85,6 +89,17 @@ def test_a_value_is_followed_to_the_response_it_came_from(
     page.get_by_role("textbox", name="Value").fill("nothing.of.it")
     page.get_by_role("button", name="Trace").click()
     expect(page.get_by_role("region", name="Trace a value").get_by_role("alert")).to_contain_text("has no value")
+
+
+def test_the_items_of_a_loop_are_named_where_a_value_comes_from(page: Page, furnished: Furnished) -> None:
+    many = BATCH.replace("shop/batch", "mine/many").replace("range(20)", "range(120)").replace(">= 17", ">= 999")
+    execution_id = furnished.server.run(many + "    next: {arcs: [{step: sum}]}\n" + SUM)
+    page.goto(f"{furnished.url}/runs/{execution_id}?tab=lineage&value=result")
+    tree = page.get_by_role("list", name="Where result comes from")
+    expect(tree.get_by_text("item 7", exact=True).first).to_be_visible()
+    expect(tree.get_by_text("item 60", exact=True)).to_have_count(0)  # a page of thousands of links would be slow
+    tree.get_by_role("button", name="… 70 more").click()
+    expect(tree.get_by_text("item 119", exact=True).first).to_be_visible()
 
 
 def test_a_changed_condition_is_simulated_on_recorded_runs(

@@ -179,9 +179,19 @@ def test_a_changed_condition_is_simulated_over_two_hundred_runs(home: Home) -> N
     assert found["verdicts"] == {"path": 20, "same": 180}
     assert {run["divergence"]["step"] for run in found["runs"] if run["verdict"] == "path"} == {"start"}
     said = home.says("simulate", changed, "--last", "200", code=1)
-    assert "after step start the run went to low" in said
+    assert "after step start the run went to low; it would go to high (event" in said, "the reason is not cut off"
     assert "200 runs, 400 steps simulated: 20 path, 180 same" in said
     assert "1 run, 2 steps simulated: 1 same" in home.says("simulate", file, "--from", found["runs"][0]["execution_id"])
+
+
+def test_calls_that_are_listed_in_part_are_not_counted_as_all(home: Home) -> None:
+    text = (
+        "metadata: {name: many}\nworkflow:\n"
+        '  - {step: a, loop: {in: "{{ range(120) }}", iterator: n}, tool: {kind: python, args: {n: "{{ iter.n }}"}, code: result = n}}\n'
+    )
+    home.says("run", home.file("many.yaml", text), "--quiet")
+    changed = home.file("changed.yaml", text.replace("{{ iter.n }}", "{{ iter.n + 1 }}"))
+    assert "its inputs were others then (at least 100 times)" in home.says("simulate", changed, "--from", "last")
 
 
 SECRET = """
@@ -260,6 +270,11 @@ def test_a_number_is_traced_to_the_http_response_that_it_came_from(home: Home) -
     node = home.json("trace", "last", "--value", "result.total")["node"]
     assert (node["value"], node["source"].rpartition("/")[2]) == (9, "traced.yaml:4:36")
     assert "has no value 'nothing'" in home.says("trace", "last", "--value", "nothing", code=2)
+    # A retry whose playbook asks elsewhere kept the old response: the log still has its address.
+    elsewhere = home.file("elsewhere.yaml", TRACED.replace("/orders/", "/v2/orders/"))
+    home.says("retry", run["execution_id"], "--from", "sum", "--playbook", elsewhere)
+    said = home.says("trace", "last", "--value", "fetch.data.prices")
+    assert f"url http://{host}/orders/3 · status 200 · kept from run {run['execution_id']} · event 8" in said
 
 
 @pytest.mark.parametrize(
@@ -300,6 +315,7 @@ def test_a_retried_run_has_its_final_step_again(tmp_path: Path, capsys: pytest.C
     assert command(["run", str(file), *options]) == 1
     first = json.loads(capsys.readouterr().out)
     assert first["ctx"] == {"end": "failed"}
+    assert f"arclog retry {first['execution_id']} --failed" in first["next"]
     assert command(["retry", first["execution_id"], "--failed", "--set", "bad=false", *options]) == 0
     again = json.loads(capsys.readouterr().out)
     assert (again["state"], again["ctx"]) == ("COMPLETED", {"end": "completed"})

@@ -336,6 +336,31 @@ def test_the_catalog(places: tuple[Place, Place]) -> None:
     assert [code for code, _, _ in told] == [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0]
 
 
+def test_versions_that_need_files_are_compared(places: tuple[Place, Place], where: Path) -> None:
+    """A server compares the plans that it stored; the files beside the playbooks are not needed any more."""
+    for name, script in (("report", "echo 1"), ("report", "echo 2"), ("copy", "echo 2")):
+        (where / "a.sh").write_text(script)
+        text = f"metadata: {{name: {name}}}\nworkflow: [{{step: a, tool: {{kind: shell, file: a.sh}}}}]\n"
+        (where / "report.yaml").write_text(text)
+        each(places, "catalog register report.yaml")
+    (where / "a.sh").unlink()
+    told = each(
+        places,
+        "diff report@1 report@2",
+        "diff report@1 report@2 --json",
+        "diff report@2 copy@1 --json",
+        "diff report@1 report@7",
+        "diff report@1 other@1",
+        "catalog diff report@1 2 --json",
+    )
+    assert [code for code, _, _ in told] == [1, 1, 1, 2, 2, 0]
+    assert "~ step a" in told[0][1]
+    assert json.loads(told[1][1])["net"]["steps_changed"] == ["a"]
+    copied = json.loads(told[2][1])
+    assert (copied["net"], copied["settings"]) == (None, ["name"])
+    assert json.loads(told[5][1])["net"]["steps_changed"] == ["a"]
+
+
 def test_what_a_run_is_told(places: tuple[Place, Place]) -> None:
     def story(place: Place) -> Told:
         run = place.started("run", "waiting.yaml")

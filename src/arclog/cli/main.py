@@ -82,7 +82,8 @@ def _report(error: Exception, as_json: bool) -> int:
         return _bug(error, as_json)
     if isinstance(error, errors.ArclogError):
         _print_error(as_json, type(error).__name__, str(error))
-        refused = isinstance(error, errors.RequestRejected | errors.SettingsError | errors.ExpressionError)
+        refusals = errors.RequestRejected | errors.SettingsError | errors.ExpressionError | errors.Conflict
+        refused = isinstance(error, refusals)
         return INVALID if refused else FAILED
     if isinstance(error, OSError):
         # The operating system's message: stdout is on a full disk, a folder may not be read.

@@ -324,8 +324,8 @@ class RemoteApi(Caller, Api):
     async def registered(self, path: str, version: int = 0) -> CatalogVersion:
         return await self._call(catalog_ops.SHOW, catalog_ops.ShowVersion(path, version))
 
-    async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
-        return await self._call(catalog_ops.DIFF, catalog_ops.DiffVersions(path, older, newer))
+    async def difference(self, path: str, older: int, newer: int = 0, other: str = "") -> CatalogDiff:
+        return await self._call(catalog_ops.DIFF, catalog_ops.DiffVersions(path, older, newer, other))
 
     async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
         return await self._call(catalog_ops.ARCHIVE, body=catalog_ops.ArchiveBody(path, archived))

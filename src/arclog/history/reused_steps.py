@@ -205,7 +205,9 @@ def part_of(
     items = _Items(own, step, now, parted=parted, again=items_again).events(())
     if not items:
         return []
-    return [scheduled, started, *expanded, _bare(opened), *items]
+    opened = _bare(opened)
+    opened.at = now
+    return [scheduled, started, *expanded, opened, *items]
 
 
 def _finished(step: StepProgram, events: Iterable[Event]) -> list[Event]:
@@ -321,6 +323,8 @@ class _Items:
             if inner is None:
                 return []  # later items cannot be kept without this one, so the step runs again
             items = self.events(here)
+            if here not in self.over:
+                inner.at = self.now
             kept += [self._begun(here), _bare(inner), *items]
             if here in self.over:
                 kept += [_bare(event) for event in begin if event.type in _OUTER_ENDS]
@@ -328,9 +332,12 @@ class _Items:
 
     def _begun(self, path: Path) -> Event:
         known = next((event for event in self.by_path.get(path, ()) if event.type == "loop.iteration.started"), None)
-        if known is not None:
-            return _bare(known)
-        return Event("loop.iteration.started", self.now, self.step.name, self.run, path)
+        if known is None:
+            return Event("loop.iteration.started", self.now, self.step.name, self.run, path)
+        if path not in self.over:
+            # It goes on now: its duration has no part of the time between the two runs.
+            known.at = self.now
+        return _bare(known)
 
     def _command(self, path: Path, first: int, last: int) -> Event:
         payload = {"reason": "loop", "items": [list(path), first, last]}

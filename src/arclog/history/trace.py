@@ -14,8 +14,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from arclog.core.flow.reducers import begun, combined
 from arclog.expr import compile_tree, path_text
 from arclog.history.step_runs import Key, Log
+from arclog.model.config.reducers import misfit, unfit
 from arclog.model.errors import ExpressionError, Position
 from arclog.model.events import Event
 from arclog.model.outcome import data_of, widened
@@ -36,6 +38,8 @@ _DEEPEST = 100
 _ENGINE = frozenset({"execution_id", "event", "_task", "_attempt", "run"})
 #: Config keys that identify the request to an external system. The first one present is shown.
 _ASKED = ("url", "endpoint", "command", "query", "path", "key", "uri", "source", "subject", "image", "file", "code")
+#: Those among them that only requests have. `code`, `key` and `path` may be the names of any input.
+_REQUESTS = ("url", "endpoint", "command", "query", "uri", "subject", "image")
 
 
 class Node(Struct):
@@ -117,6 +121,8 @@ class Tracer:
         self._workload = events[0].payload.get("workload") or {} if events else {}
         #: indexes of the events that set a key of ctx
         self._setting: dict[str, list[int]] = {}
+        #: indexes of the events of each task run, by step run
+        self._task_runs: dict[Key, dict[tuple[Any, ...], list[int]]] = {}
         #: index of the end of each step run
         self._ends: dict[Key, int] = {}
         for index, event in enumerate(events):
@@ -142,13 +148,15 @@ class Tracer:
         """Return what exists instead at a path that leads nowhere; '' if it leads somewhere or the log does not show
         it.
         """
-        if len(path) < 2:
-            return ""
-        name, rest = str(path[0]), path[1:]
+        name, rest = str(path[0]) if path else "", path[1:]
         if name == "result":
             index = self._last(lambda event: event.type == "playbook.finished")
-            payload = self._events[index].payload if index >= 0 else {}
-            return "" if index < 0 or payload.get("result_ref") else _absence(("result",), payload.get("result"), rest)
+            if index < 0:
+                return "the run has not recorded a result"
+            payload = self._events[index].payload
+            return "" if payload.get("result_ref") else _absence(("result",), payload.get("result"), rest)
+        if not rest:
+            return ""
         if name == "ctx":
             known = dict.fromkeys((*self._plan.ctx, *self._setting))
             return "" if rest[0] in known else (_members("ctx", known) if known else "ctx is empty")
@@ -248,32 +256,74 @@ class Tracer:
 
     def _ctx(self, path: Path, place: _Place) -> Node | None:
         if not path:
-            return self._node("ctx", ("ctx",), None)
+            return self._whole_ctx(place)
         key = str(path[0])
         reducer = self._plan.ctx.get(key, {}).get("reducer")
-        node = self._node("ctx", ("ctx", *path), None)
-        for index in reversed(self._setting.get(key, ())):
-            if index >= place.index:
-                continue
+        initial = self._plan.ctx.get(key, {}).get("initial")
+        setting = [index for index in self._setting.get(key, ()) if index < place.index]
+        node = self._node("ctx", ("ctx", *path), _reach(self._ctx_value(key, setting), path[1:]))
+        for index in reversed(setting):
             event = self._events[index]
-            if event.type == "signal.received":
-                value = _reach(event.payload["data"][key], path[1:])
-                node.sources.append(self._node("run", ("UPDATE_PARAMS", *path), value, index))
-                return node
-            source = self._set(index, "set_ctx", key, path[1:])
+            is_signal = event.type == "signal.received"
+            if is_signal:
+                given = _reach(event.payload["data"][key], path[1:])
+                source = self._node("run", ("UPDATE_PARAMS", *path), given, index)
+            else:
+                # A reducer combines whole values: the path is one of its result.
+                source = self._set(index, "set_ctx", key, path[1:] if reducer is None else ())
             if not node.sources:
-                node.value, node.seq = source.value, index + 1
-                node.step, node.task = event.step, event.task
+                node.seq, node.step, node.task = index + 1, event.step, event.task
             node.sources.append(source)
-            if reducer is None:
+            if reducer is None or is_signal:
                 return node
             if self.left <= 0:
                 self.is_cut = True
                 return node
-        initial = self._plan.ctx.get(key, {}).get("initial")
         if initial is not None:
             node.sources.append(self._node("default", ("executor", "spec", "ctx", key), initial))
         return node
+
+    def _whole_ctx(self, place: _Place) -> Node:
+        """Return ctx as a map, with its keys as sources."""
+        node = self._node("ctx", ("ctx",), {})
+        for key in dict.fromkeys((*self._plan.ctx, *self._setting)):
+            setting = [index for index in self._setting.get(key, ()) if index < place.index]
+            value = self._ctx_value(key, setting)
+            if not setting and value is None:
+                continue
+            node.value[key] = value
+            if self.left <= 0:
+                self.is_cut = True
+                continue
+            source = self._name(("ctx", key), place)
+            if source is not None:
+                node.sources.append(source)
+        return node
+
+    def _ctx_value(self, key: str, setting: Sequence[int]) -> Any:
+        """Return the value of a key of ctx after the events that set it. A reducer combines them in item order within a
+        step run, and in the order in which step runs ended.
+        """
+        declared = self._plan.ctx.get(key, {})
+        reducer, value = declared.get("reducer"), declared.get("initial")
+        if reducer is None:
+            if not setting:
+                return value
+            payload = self._events[setting[-1]].payload
+            return (payload["data"] if "set_ctx" not in payload else payload["set_ctx"])[key]
+        parts: list[tuple[int, tuple[int, ...], int]] = []
+        for index in setting:
+            event = self._events[index]
+            if event.type == "signal.received":  # it sets the key, whatever was there before
+                value = event.payload["data"][key]
+                parts.clear()
+            else:
+                parts.append((self._ends.get((event.step, event.run), index), event.iteration or (), index))
+        for _, _, index in sorted(parts):
+            given = self._events[index].payload["set_ctx"][key]
+            if not misfit(reducer, given) and not unfit(reducer, value):
+                value = combined(reducer, value, begun(reducer, given))
+        return value
 
     def _set(self, index: int, role: str, key: str, path: Path) -> Node:
         """Return the value that a rule of a task's policy set in ctx or iter."""
@@ -309,7 +359,7 @@ class Tracer:
     def _from_workload(self, path: Path) -> Node | None:
         key = str(path[0]) if path else ""
         if not path:
-            return self._node("workload", ("workload",), None, 0)
+            return self._node("workload", ("workload",), {**self._plan.workload, **self._workload}, 0)
         if key in self._workload:
             value = _reach(self._workload, path)
             return self._node("workload", ("workload", *path), value, 0)
@@ -431,6 +481,7 @@ class Tracer:
             node.sources.append(source)
             return node
         node = self._node("step", name, {"items": len(last)}, max(ends))
+        node.item, node.task = (), ""  # the event is that of the item that ended last, the value is the loop's
         for item in sorted(last):
             if self.left <= 0:
                 self.is_cut = True
@@ -466,13 +517,16 @@ class Tracer:
         record = event.payload.get("outcome") or {}
         node = self._node("task", (event.step, event.task, *path), _of_record(record, path), index)
         self._made["task", index, path] = node
-        if task_plan is None or self._is_of_other_playbook(node, index, event.step):
+        started = self._started(index, event)
+        inputs = {} if started is None else started.payload.get("inputs") or {}
+        if self._is_of_other_playbook(node, index, event.step):
+            node.origin = {**_recorded_origin(record, inputs), **node.origin}
+            return node
+        if task_plan is None:
             return node
         number, plan = task_plan
         node.kind = plan.kind
         node.line, node.column = plan.at.line, plan.at.column
-        started = self._started(index, event)
-        inputs = {} if started is None else started.payload.get("inputs") or {}
         node.origin = _origin(plan, record, inputs)
         if self.left <= 0:
             self.is_cut = True
@@ -510,16 +564,17 @@ class Tracer:
 
     def _of_task(self, index: int, event: Event) -> Iterator[Event]:
         """Yield the events of a task run before one of them, the latest first."""
-        run = self._log.runs.get((event.step, event.run))
-        for at in reversed(() if run is None else run.events):
-            event_before = self._events[at]
-            mine = (event_before.iteration, event_before.task, event_before.task_run) == (
-                event.iteration,
-                event.task,
-                event.task_run,
-            )
-            if at < index and mine:
-                yield event_before
+        key = (event.step, event.run)
+        if key not in self._task_runs:
+            # Once for a step run: a loop may have thousands of items, each of which asks for its own events.
+            indexes: dict[tuple[Any, ...], list[int]] = {}
+            run = self._log.runs.get(key)
+            for at in () if run is None else run.events:
+                indexes.setdefault(_task_run(self._events[at]), []).append(at)
+            self._task_runs[key] = indexes
+        for at in reversed(self._task_runs[key].get(_task_run(event), ())):
+            if at < index:
+                yield self._events[at]
 
     def _task_plan(self, event: Event) -> tuple[int, TaskPlan] | None:
         step = self._steps.get(event.step)
@@ -600,6 +655,10 @@ class Tracer:
         return next((index for index in range(last - 1, -1, -1) if wanted(self._events[index])), -1)
 
 
+def _task_run(event: Event) -> tuple[Any, ...]:
+    return event.iteration, event.task, event.task_run
+
+
 def _reach(value: Any, path: Path) -> Any:
     for key in path:
         if not _has(value, key):
@@ -661,6 +720,15 @@ def _item(items: Any, index: int) -> Any:
             return start + index * step
         return {"ref": (items.get("ref") or {}).get("ref")}
     return items[index] if isinstance(items, list) and index < len(items) else None
+
+
+def _recorded_origin(record: Mapping[str, Any], inputs: Any) -> dict[str, Any]:
+    """Return the request and the response as far as the log has them, for a task whose playbook is another one."""
+    known = inputs if isinstance(inputs, Mapping) else {}
+    name = next((name for name in _REQUESTS if known.get(name) is not None), "")
+    response = {"status": (record.get("http") or {}).get("status")} if "http" in record else {}
+    stored = {"result_ref": record["result_ref"].get("ref")} if "result_ref" in record else {}
+    return {**({name: known[name]} if name else {}), **response, **stored}
 
 
 def _origin(plan: TaskPlan, record: Mapping[str, Any], inputs: Any) -> dict[str, Any]:

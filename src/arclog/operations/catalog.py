@@ -58,10 +58,11 @@ class ShowVersion(Struct, frozen=True, omit_defaults=True):
     version: Annotated[Count, Meta(description="Version number; 0: the newest")] = 0
 
 
-class DiffVersions(Struct, frozen=True, omit_defaults=True, rename={"older": "from", "newer": "to"}):
+class DiffVersions(Struct, frozen=True, omit_defaults=True, rename={"older": "from", "newer": "to", "other": "with"}):
     path: CatalogPath
     older: Annotated[int, Meta(description="The first version", ge=1, le=MAX_ID)]
     newer: Annotated[Count, Meta(description="The second version; 0: the newest")] = 0
+    other: Annotated[str, Meta(description="Path of the second version, if it is another one")] = ""
 
 
 REGISTER = Operation(
@@ -123,10 +124,17 @@ DIFF = Operation(
     path="/api/catalog/diff",
     access=VIEW,
     tag=_TAG,
-    text="Compare the texts of two versions.",
+    text="Compare two versions: their texts, the steps and arcs of their nets, and their other settings.",
     params=DiffVersions,
     answer=CatalogDiff,
-    example=CatalogDiff("examples/hello", 1, 2, "--- …\n+++ …\n"),
+    example=CatalogDiff(
+        "examples/hello",
+        1,
+        2,
+        "--- …\n+++ …\n",
+        {"steps_added": [], "steps_removed": [], "steps_changed": ["start"], "arcs_added": [], "arcs_removed": []},
+        ["workload"],
+    ),
 )
 ARCHIVE = Operation(
     name="catalog.archive",

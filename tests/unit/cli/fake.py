@@ -336,7 +336,7 @@ class FakeApi:
     async def registered(self, path: str, version: int = 0) -> CatalogVersion:
         raise NotFound(NO_CATALOG)
 
-    async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
+    async def difference(self, path: str, older: int, newer: int = 0, other: str = "") -> CatalogDiff:
         raise NotFound(NO_CATALOG)
 
     async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:

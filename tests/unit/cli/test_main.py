@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from arclog.cli import main as program
-from arclog.model.errors import Finding, InvariantBroken, PlaybookError, Position, StoreUnavailable
+from arclog.model.errors import Conflict, Finding, InvariantBroken, PlaybookError, Position, StoreUnavailable
 from arclog.ports.storage.task_logs import LogFilter
 from tests.unit.cli.fake import ID, RUN_ID, FakeRun, completed, failed, refused, steps
 
@@ -182,6 +182,7 @@ def test_an_invalid_playbook_is_exit_code_2_with_all_findings(arclog, api, playb
     [
         (refused(), 2, "the workload is too large"),
         (StoreUnavailable("the disk is full"), 1, "the disk is full"),
+        (Conflict("run 7 has not ended"), 2, "run 7 has not ended"),
         (InvariantBroken("two heads"), 1, "this is a bug in arclog"),
         (RuntimeError("boom"), 1, "this is a bug in arclog"),
         (PermissionError(13, "Permission denied", "x"), 1, "Permission denied"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -64,6 +65,33 @@ def test_only_the_failed_items_run_again_from_the_task_that_failed(spec: str) ->
     assert [step for step, _ in calls] == ["each", "each", "each", "end"]
     assert {task for step, task in calls if step == "each"} == {"second"}
     assert after.result == [n * 10 for n in range(20)]
+
+
+NESTED = """
+metadata: {name: nested}
+workload: {broken: true}
+workflow:
+  - step: each
+    loop: {in: "{{ [0, 1] }}", iterator: a, spec: {mode: sequential}, loop: {in: "{{ [0, 1, 2] }}", iterator: b}}
+    spec: {policy: {failure: {mode: best_effort}}}
+    tool: {kind: act, takes: 2, returns: 1, fail_attempts: "{{ 1 if workload.broken and iter.b == 1 else 0 }}"}
+"""
+
+
+@pytest.mark.parametrize("text", [*map(looped, SPECS.values()), NESTED], ids=[*SPECS, "nested"])
+def test_items_that_run_again_take_no_time_between_the_two_runs(text: str) -> None:
+    async def main() -> list[int]:
+        async with World(text) as world:
+            await world.run()
+            await asyncio.sleep(5000)
+            after = await went_on(world, ForkRequest(failed=True, workload={"broken": False}))
+            log = [stored.event for stored in await log_of(world, after.execution_id)]
+            kept = log[0].payload["origin"]["events"]
+            return [event.duration_ms for event in log[kept:] if event.duration_ms is not None]
+
+    durations = run_virtually(main())
+    assert durations
+    assert max(durations) < 60_000
 
 
 @pytest.mark.parametrize("spec", SPECS)

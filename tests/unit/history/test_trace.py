@@ -13,7 +13,7 @@ import pytest
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestRejected
-from arclog.ports.views.api import ExecuteRequest, ForkRequest
+from arclog.ports.views.api import ExecuteRequest, ForkRequest, SignalRequest
 from arclog.ports.views.history import Trace, TraceNode
 from arclog.testing.harness import World
 from arclog.testing.virtual import run_virtually
@@ -228,3 +228,74 @@ def test_a_value_that_a_changed_step_computed_before_a_retry_is_not_given_the_ne
         (0.5, "", {"kept_from": runs[0]}, False),
     ]
     assert [item.origin for item in fork] == [{"kept_from": runs[1]}] * 3
+
+
+REDUCED = """
+metadata: {name: reduced}
+workload: {ids: [3, 1, 2], unit: kg}
+executor: {spec: {ctx: {total: {reducer: sum, initial: 10}, rows: {reducer: append}, mode: {reducer: last, initial: slow}}}}
+workflow:
+  - step: each
+    loop: {in: "{{ workload.ids }}", iterator: id, spec: {mode: parallel, max_in_flight: 3}}
+    tool:
+      kind: act
+      takes: "{{ iter.id }}"
+      returns: "{{ iter.id }}"
+      spec: {set_ctx: {total: "{{ outcome.data }}", rows: "{{ outcome.data }}"}}
+    next: {arcs: [{step: end}]}
+  - {step: end, tool: {kind: noop, data: 1, spec: {set_ctx: {done: true}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("ctx", {"total": 16, "rows": [3, 1, 2], "mode": "slow", "done": True}),
+        ("ctx.total", 16),
+        ("ctx.rows", [3, 1, 2]),
+        ("ctx.rows[1]", 1),
+        ("ctx.mode", "slow"),
+        ("workload", {"ids": [3, 1, 2], "unit": "kg"}),
+    ],
+)
+def test_the_traced_value_is_the_one_that_the_run_has(path: str, value: Any) -> None:
+    """Reduced keys are combined in item order, whichever item ended first; ctx and workload are there as a whole."""
+    node = run_virtually(traced(path, REDUCED)).node
+    assert node.value == value
+    if path == "ctx":
+        assert {source.name: source.value for source in node.sources} == {f"ctx.{key}": value[key] for key in value}
+    if path == "ctx.rows":
+        assert sorted(leaf.name for leaf in leaves(node)) == ["workload.ids[0]", "workload.ids[1]", "workload.ids[2]"]
+
+
+def test_ctx_is_there_as_a_whole_where_its_sources_are_cut() -> None:
+    many = REDUCED.replace("[3, 1, 2]", f"{list(range(120))}")
+    trace = run_virtually(traced("ctx", many, settings=Settings({"history.trace_max_nodes": "20"})))
+    assert trace.is_cut
+    assert (trace.node.value["total"], trace.node.value["done"]) == (10 + sum(range(120)), True)
+
+
+def test_a_signal_that_set_ctx_is_the_value_of_its_key() -> None:
+    async def main() -> Trace:
+        async with World("metadata: {name: held}\nworkflow: [{step: a, tool: {kind: wait, signal: go}}]\n") as world:
+            await world.start()
+            await world.here.api.signal(str(world.execution_id), SignalRequest("UPDATE_PARAMS", data={"n": {"m": 4}}))
+            return await world.here.api.trace(str(world.execution_id), "ctx.n.m")
+
+    trace = run_virtually(main())
+    assert (trace.node.value, trace.node.seq > 0) == (4, True)
+
+
+def test_a_run_without_a_result_says_so() -> None:
+    async def main() -> None:
+        async with World("metadata: {name: held}\nworkflow: [{step: a, tool: {kind: wait, signal: go}}]\n") as world:
+            await world.start()
+            await world.here.api.trace(str(world.execution_id), "result")
+
+    with pytest.raises(RequestRejected, match="has no value 'result'; the run has not recorded a result"):
+        run_virtually(main())
+
+
+def test_a_loop_as_a_whole_is_no_item() -> None:
+    node = run_virtually(traced("each.results")).node
+    assert (node.item, node.task, [source.item for source in node.sources]) == ([], "", [[0], [1], [2]])

@@ -72,6 +72,8 @@ export interface CatalogDiff {
   older: number;
   newer: number;
   diff: string;
+  net: Record<string, unknown> | null;
+  settings: string[] | null;
 }
 
 /** A path of the catalog. */
@@ -1072,7 +1074,7 @@ export interface Routes {
   };
   "GET /api/catalog/diff": {
     path: Record<string, never>;
-    query: { path: string; from: number; to?: number };
+    query: { path: string; from: number; to?: number; with?: string };
     body: never;
     answer: CatalogDiff;
   };

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from arclog.cli.render import Out
     from arclog.model.config.settings import Settings
     from arclog.plan.net import Plan
-    from arclog.ports.views.api import Api, RunsDiff
+    from arclog.ports.views.api import Api, CatalogDiff, CatalogVersion, RunsDiff
 
 #: Values that are shown in the text output; --json has all of them.
 _MOST_SHOWN = 30
@@ -122,15 +122,22 @@ def _playbooks_diff(options: Namespace, out: Out) -> int:
     registered = {word: path_and_version(word) for word in words if word not in texts}
     plans: dict[str, Plan] = {}
 
-    async def read() -> None:
+    async def read() -> CatalogDiff | None:
         async with opened(settings, read_only=True) as runtime:
+            versions: dict[str, CatalogVersion] = {}
             for word, (path, version) in registered.items():
-                entry = await runtime.api.registered(path, version)
+                entry = versions[word] = await runtime.api.registered(path, version)
                 texts[word] = (entry.source, f"{path}@{entry.version}")
-                if not server_of(settings):
+            if all(word in versions for word in words):
+                a, b = (versions[word] for word in words)
+                return await runtime.api.difference(a.path, a.version, b.version, b.path)
+            if not server_of(settings):
+                for word, entry in versions.items():
                     # A stored plan has the files that were beside the playbook when it was registered.
                     plans[word] = (await runtime.engine.live.program(entry.digest)).plan
+            return None
 
+    compared: CatalogDiff | None = None
     if registered:
         if not exists(settings):
             word = next(iter(registered))
@@ -138,12 +145,17 @@ def _playbooks_diff(options: Namespace, out: Out) -> int:
                 f"{word} is not a file, and nothing is registered yet in {settings.text('home')}",
                 "give two files, two PATH@VERSIONs of the catalog, or two runs",
             )
-        asyncio.run(read())
+        compared = asyncio.run(read())
     (a_text, a_name), (b_text, b_name) = (texts[word] for word in words)
-    a, b = (plans.get(word) or _plan_of(word, *texts[word], settings, beside=word not in registered) for word in words)
-    net, changed = net_diff(a, b), changed_settings(a, b)
+    if compared is not None and compared.settings is not None:
+        parts, changed = compared.net, compared.settings
+    else:
+        a, b = (
+            plans.get(word) or _plan_of(word, *texts[word], settings, beside=word not in registered) for word in words
+        )
+        net, changed = net_diff(a, b), changed_settings(a, b)
+        parts = None if net is None else to_builtins(net)
     lines = list(unified_diff(a_text.splitlines(), b_text.splitlines(), a_name, b_name, lineterm=""))
-    parts = None if net is None else to_builtins(net)
     if out.as_json:
         out.data(
             {"a": a_name, "b": b_name, "net": parts, "settings": changed, "diff": "".join(f"{x}\n" for x in lines)}
@@ -160,7 +172,7 @@ def _playbooks_diff(options: Namespace, out: Out) -> int:
             out.print(out.paint("text", "bold"))
             shown = [clean(line) for line in lines]
             out.print("\n".join(out.paint(line, colours[line[0]]) if line[:1] in colours else line for line in shown))
-    return FAILED if net is not None or changed else OK
+    return FAILED if parts is not None or changed else OK
 
 
 def _plan_of(word: str, text: str, name: str, settings: Settings, *, beside: bool) -> Plan:

@@ -128,25 +128,37 @@ def _joined(reports: list[SimulationReport]) -> SimulationReport:
 
 
 def _page(report: SimulationReport, out: Out) -> str:
-    from arclog.cli.render import counted, indented, table
+    from arclog.cli.render import counted, indented
 
     width = out.size()[0] - 2
     parts: list[str] = []
     changed = [run for run in report.runs if run.verdict != "same"]
     if changed:
-        rows = [(run.execution_id, run.verdict, run.recorded, run.simulated, _where(run)) for run in changed]
-        parts.append(table(("RUN", "VERDICT", "WAS", "WOULD BE", "WHERE"), rows, width, out))
+        parts.append(_runs_table(changed, width, out))
     for title, calls in (
         ("calls without a recorded answer", _calls(report, "unanswered")),
         ("calls whose inputs or code have changed (answered from the log)", _calls(report, "assumed")),
     ):
         if calls:
-            lines = [f"{name}: {reason} ({counted(count, 'time')})" for (name, reason), count in calls[:_MOST_CALLS]]
+            lines = [f"{name}: {reason} ({times})" for (name, reason), times in calls[:_MOST_CALLS]]
             more = [f"… {len(calls) - _MOST_CALLS} more: --json"] if len(calls) > _MOST_CALLS else []
             parts += [out.paint(title, "bold"), indented("\n".join([*lines, *more]))]
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.verdicts.items())
     parts.append(f"{counted(len(report.runs), 'run')}, {counted(report.steps, 'step')} simulated: {counts}")
     return "\n".join(parts)
+
+
+def _runs_table(runs: list[SimulatedRun], width: int, out: Out) -> str:
+    """The runs that differ. Where a reason does not fit beside its run, all reasons are on lines of their own."""
+    from arclog.cli.render import indented, table, width_of
+
+    head = ("RUN", "VERDICT", "WAS", "WOULD BE", "WHERE")
+    rows = [(run.execution_id, run.verdict, run.recorded, run.simulated, _where(run)) for run in runs]
+    whole = table(head, rows, width, out)
+    if all(width_of(line) <= width for line in table(head, rows, 10_000, out).splitlines()):
+        return whole
+    first, *lines = table(head[:-1], [row[:-1] for row in rows], width, out).splitlines()
+    return "\n".join([first, *(f"{line}\n{indented(row[-1])}" for line, row in zip(lines, rows, strict=True))])
 
 
 def _where(run: SimulatedRun) -> str:
@@ -168,8 +180,14 @@ def _name(call: SimulatedCall) -> str:
     return f"{call.step}{item}.{call.task}"
 
 
-def _calls(report: SimulationReport, which: str) -> list[tuple[tuple[str, str], int]]:
+def _calls(report: SimulationReport, which: str) -> list[tuple[tuple[str, str], str]]:
+    """Calls by task and reason, the most frequent first, with their number."""
     from collections import Counter
 
-    calls = Counter((f"{call.step}.{call.task}", call.reason) for run in report.runs for call in getattr(run, which))
-    return calls.most_common()
+    from arclog.cli.render import counted
+    from arclog.ports.views.history import MOST_CALLS
+
+    listed = [getattr(run, which) for run in report.runs]
+    calls = Counter((f"{call.step}.{call.task}", call.reason) for part in listed for call in part)
+    least = "at least " if any(len(part) == MOST_CALLS for part in listed) else ""
+    return [(call, f"{least}{counted(count, 'time')}") for call, count in calls.most_common()]

@@ -310,6 +310,8 @@ class Archive:
             raise RequestRejected(f"the file has no part {name}")
         checksum, size = hashlib.sha256(), 0
         held = b""
+        if name not in self._zip.NameToInfo:
+            raise RequestRejected(f"the file is damaged: part {name} is missing; export the run again")
         with _reading(name), self._open(name) as entry:
             while chunk := entry.read(_CHUNK):
                 size += len(chunk)
@@ -480,6 +482,10 @@ async def _note_missing(engine: Engine, execution_id: int, manifest: Manifest) -
 
 
 def _again(known: ExecutionRecord, manifest: Manifest, key: str, scope: Scope) -> Imported:
+    if known.new.scope.tenant != scope.tenant:  # the importer cannot open it
+        raise Conflict(
+            f"another run of this store has the id of the run in the file, {known.execution_id}; import it into another store"
+        )
     if known.new.idempotency_key != key or known.new.scope != scope:
         raise Conflict(f"run {known.execution_id} is in this store already and is not the same import; open it there")
     return Imported(
@@ -549,6 +555,8 @@ def _folded(program: Program, manifest: Manifest, lines: Sequence[Line]) -> Stat
     state = State(execution_id=int(manifest.execution_id))
     if not lines or lines[0].event.type != "playbook.execution.requested":
         raise RequestRejected("the log in the file does not start with the request of a run")
+    if len(lines) != manifest.events:
+        raise RequestRejected(f"the log in the file has {len(lines)} events, and its manifest {manifest.events}")
     for seq, line in enumerate(lines, 1):
         event = lifted(line.event) if LIFTS else line.event
         if event.type not in REGISTRY or (event.version != 1 and is_newer(event)):

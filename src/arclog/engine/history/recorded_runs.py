@@ -24,7 +24,15 @@ from arclog.model.errors import Conflict, DoesNotFit, NotFound, RequestRejected
 from arclog.model.events import Event
 from arclog.model.inputs import FORGOTTEN_SECRETS, secret_names
 from arclog.plan.program import Program
-from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, NoSlot, RunOrigin, StoredEvent
+from arclog.ports.storage.store import (
+    ExecutionFilter,
+    ExecutionRecord,
+    NewExecution,
+    NoSlot,
+    RunOrigin,
+    StoredEvent,
+    is_imported,
+)
 from arclog.ports.views.api import Forked, ForkRequest, Origin, PlaybookStats, ReplayCheck, ReplayDifference, RunsDiff
 
 _EVENT, _EVENT_ID = attrgetter("event"), attrgetter("event_id")
@@ -200,9 +208,10 @@ def _check(record: ExecutionRecord, request: ForkRequest) -> None:
         raise RequestRejected("set exactly one of `at` (an event), `from` (a step) and `failed`")
     if request.at is None:
         if record.now.terminal_event is None:
-            raise Conflict(
-                f"run {record.execution_id} has not ended ({record.now.state}); retry it once it has, or cancel it first"
-            )
+            remedy = "retry it once it has, or cancel it first"
+            if is_imported(record.new):
+                remedy = f"it was exported in this state; fork it after event {record.head}"
+            raise Conflict(f"run {record.execution_id} has not ended ({record.now.state}); {remedy}")
     elif not 1 <= request.at <= record.head:
         raise RequestRejected(f"run {record.execution_id} has events 1 to {record.head}, not {request.at}")
 

@@ -32,15 +32,13 @@ from arclog.plan.net import Plan
 from arclog.plan.program import Program
 from arclog.ports.results import Results
 from arclog.ports.storage.store import ExecutionRecord
-from arclog.ports.views.history import SimulatedCall, SimulatedRun, SimulateRequest, SimulationReport
+from arclog.ports.views.history import MOST_CALLS, SimulatedCall, SimulatedRun, SimulateRequest, SimulationReport
 
 T = TypeVar("T")
 
 _EVENT = attrgetter("event")
 #: Maximum number of runs in one request.
 MOST_RUNS = 1000
-#: Maximum number of listed calls of one run.
-_MOST_CALLS = 100
 
 
 def check(request: SimulateRequest, steps: Collection[str]) -> None:
@@ -145,8 +143,8 @@ def _shown(record: ExecutionRecord, simulated: Simulated, beside: path_compariso
         simulated.state.step_runs,
         None if beside.parting is None else to_builtins(beside.parting),
         {"recorded": _end(mine), "simulated": _end(theirs)} if differs else None,
-        [_call(call) for call in simulated.unanswered[:_MOST_CALLS]],
-        [_call(call) for call in simulated.assumed[:_MOST_CALLS]],
+        [_call(call) for call in simulated.unanswered[:MOST_CALLS]],
+        [_call(call) for call in simulated.assumed[:MOST_CALLS]],
     )
 
 

@@ -4,16 +4,19 @@ with, so nothing that happens here changes a run.
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from arclog.engine.commits.engine import Engine
 from arclog.engine.runs.compile_cache import Compiled, Compiler
 from arclog.engine.runs.inputs import fitted
 from arclog.model.config.schedules import Schedule
-from arclog.model.errors import Conflict, InputsRefused, NotFound, RequestRejected
+from arclog.model.errors import Conflict, InputsRefused, NewerLog, NotFound, RequestRejected
 from arclog.model.ids import MAX_ID, timestamp
 from arclog.plan.net import Plan
 from arclog.plan.program import Program
@@ -70,16 +73,28 @@ class Catalog:
     async def registered(self, path: str, version: int = 0) -> CatalogVersion:
         return _version(await self._record(path, version))
 
-    async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
+    async def difference(self, path: str, older: int, newer: int = 0, other: str = "") -> CatalogDiff:
         from difflib import unified_diff
 
         if not older:
             raise RequestRejected("versions start at 1")
-        first, second = await self._record(path, older), await self._record(path, newer)
-        names = (f"{path} {first.version}", f"{path} {second.version}")
+        first, second = await self._record(path, older), await self._record(other or path, newer)
+        names = (f"{path} {first.version}", f"{other or path} {second.version}")
         texts = (first.source.splitlines(keepends=True), second.source.splitlines(keepends=True))
         lines = [line if line.endswith("\n") else f"{line}\n" for line in unified_diff(*texts, *names)]
-        return CatalogDiff(path, first.version, second.version, "".join(lines))
+        net, settings = await self._nets(first.digest, second.digest)
+        return CatalogDiff(path, first.version, second.version, "".join(lines), net, settings)
+
+    async def _nets(self, older: str, newer: str) -> tuple[dict[str, Any] | None, list[str] | None]:
+        """Compare the nets of two plans, and their other parts."""
+        from arclog.history.diff import changed_settings, net_diff
+
+        try:
+            a, b = [(await self._engine.live.program(digest)).plan for digest in (older, newer)]
+        except NewerLog:
+            return None, None
+        net = await asyncio.to_thread(net_diff, a, b)
+        return None if net is None else to_builtins(net), await asyncio.to_thread(changed_settings, a, b)
 
     async def archive(self, path: str, *, archived: bool) -> CatalogEntry:
         await self._path(path)

@@ -346,7 +346,8 @@ def _next(state: State, cause: Cause | None) -> list[str]:
     return [
         f"arclog logs {where}{step}",
         f"arclog state {where} --at {max(cause.seq - 1, 0)}",
-        f"arclog retry {execution_id}",
+        # Steps that succeeded do not run again; a run that failed before its first step can only be repeated as a whole.
+        f"arclog retry {execution_id} --failed" if cause.step else f"arclog retry {execution_id}",
     ]
 
 

@@ -376,7 +376,7 @@ class EngineApi:
         ]
 
     async def why(self, execution_id: str) -> Why:
-        from arclog.engine.views.why import explain, pool_facts
+        from arclog.engine.views.why import explain, pool_facts, read_only
 
         number = (await self._record(ids.parse_id(execution_id, "execution id"))).execution_id
         live = await self._engine.live.folded(number)
@@ -384,19 +384,22 @@ class EngineApi:
         commands = await store.commands(number)
         now = self._engine.clock.now()
         ahead = await holders(self._engine, live.record) if live.state.pending_for == "slot" else []
-        return explain(
+        imported = is_imported(live.record.new)
+        is_served = None if imported else self._is_served
+        why = explain(
             live.state,
             live.program,
             commands,
             now,
             is_alive=self._is_alive,
             known=await self._account(live),
-            served=None if self._is_served is None else self._is_served(await self._with_callers(live.record)),
+            served=None if is_served is None else is_served(await self._with_callers(live.record)),
             slot_holders=ahead,
             pools=await pool_facts(
                 store, live.record.new.scope.tenant, commands, silent_before(self._engine.clock, self._engine.settings)
             ),
         )
+        return read_only(why, live.record.head) if imported and live.state.terminal is None else why
 
     async def _with_callers(self, record: ExecutionRecord | None) -> builtins.list[int]:
         """Return a run and its callers: a process that serves one of them serves its descendants as well."""
@@ -679,8 +682,8 @@ class EngineApi:
     async def registered(self, path: str, version: int = 0) -> CatalogVersion:
         return await self._catalog.registered(path, version)
 
-    async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
-        return await self._catalog.difference(path, older, newer)
+    async def difference(self, path: str, older: int, newer: int = 0, other: str = "") -> CatalogDiff:
+        return await self._catalog.difference(path, older, newer, other)
 
     async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
         return await self._catalog.archive(path, archived=archived)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from arclog.core.flow import joins
 from arclog.core.transitions import state as states
@@ -68,6 +68,12 @@ def explain(
         summary = f"no arclog process serves this run; `arclog resume {execution_id}` continues it; {summary}"
         steps = [f"arclog resume {execution_id}", *(step for step in steps if not step.startswith("arclog resume"))]
     return Why(execution_id, state.status, summary, waits, None, steps, known.problems)
+
+
+def read_only(why: Why, head: int) -> Why:
+    """Return the explanation of an imported run that had not ended: nothing continues it here."""
+    summary = f"the run was imported and is read-only; when it was exported: {why.summary}"
+    return structs.replace(why, summary=summary, next=[f"arclog fork {why.execution_id} --at {head}"])
 
 
 def ready_tokens(state: State, _program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:

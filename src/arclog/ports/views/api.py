@@ -344,6 +344,11 @@ class CatalogDiff(Struct, frozen=True):
     newer: int
     #: unified diff of the two texts; '' if they are equal
     diff: str
+    #: the two nets, with the files that the versions were registered with: steps_added, steps_removed, steps_changed,
+    #: arcs_added, arcs_removed; None for the same net
+    net: dict[str, Any] | None = None
+    #: other parts that differ: workload, result, ctx …; None if the nets were not compared, because a newer release made one
+    settings: list[str] | None = None
 
 
 class Api(Protocol):
@@ -539,8 +544,10 @@ class Api(Protocol):
     async def registered(self, path: str, version: int = 0) -> CatalogVersion:
         """Return one version (0 for the newest) with its text. Raises NotFound."""
 
-    async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
-        """Return the differences between two versions (0 for the newest). Raises NotFound."""
+    async def difference(self, path: str, older: int, newer: int = 0, other: str = "") -> CatalogDiff:
+        """Return the differences between two versions (0 for the newest) of a path, or of a path and another one. Raises
+        NotFound.
+        """
 
     async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
         """Archive a path, or restore it. Its versions and their runs stay. Raises NotFound."""

@@ -28,6 +28,10 @@ class SimulateRequest(Struct, frozen=True, omit_defaults=True):
     strict: bool = False
 
 
+#: Maximum number of calls of a run in `unanswered`, and in `assumed`.
+MOST_CALLS = 100
+
+
 class SimulatedCall(Struct, frozen=True):
     """A call of a simulated run that the log does not answer, or only with other inputs or code."""
 

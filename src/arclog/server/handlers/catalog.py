@@ -42,7 +42,7 @@ async def show(call: Call, request: ops.ShowVersion) -> CatalogVersion:
 
 @handles(ops.DIFF)
 async def diff(call: Call, request: ops.DiffVersions) -> CatalogDiff:
-    return await call.workspace.api.difference(request.path, request.older, request.newer)
+    return await call.workspace.api.difference(request.path, request.older, request.newer, request.other)
 
 
 @handles(ops.ARCHIVE)

@@ -107,6 +107,47 @@ def test_an_imported_run_is_read_only_and_can_be_forked() -> None:
     with_world(work)
 
 
+def test_a_run_that_was_exported_before_its_end_explains_that_nothing_continues_it() -> None:
+    text = "metadata: {name: held}\nworkflow: [{step: a, tool: {kind: wait, signal: go}}]\n"
+
+    async def go() -> None:
+        async with World(text) as here, World(text) as there:
+            await here.start()
+            number = (await imported(await exported(here), there)).execution_id
+            api, head = there.here.api, len(await here.stored())
+            why = await api.why(number)
+            assert why.summary.startswith("the run was imported and is read-only; when it was exported: ")
+            assert why.next == [f"arclog fork {number} --at {head}"]
+            with pytest.raises(Conflict, match=f"exported in this state; fork it after event {head}"):
+                await api.fork(number, ForkRequest(failed=True))
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("part", ["log.jsonl", "plan.json", "playbook.yaml", "results/"])
+def test_a_file_without_one_of_its_parts_is_damaged_and_names_it(part: str) -> None:
+    async def work(_: World, there: World, body: bytes) -> None:
+        target = BytesIO()
+        with zipfile.ZipFile(BytesIO(body)) as old, zipfile.ZipFile(target, "w") as new:
+            (gone,) = [name for name in old.namelist() if name.startswith(part)]
+            for name in old.namelist():
+                if name != gone:
+                    new.writestr(name, old.read(name))
+        with pytest.raises(RequestRejected, match=f"the file is damaged: part {gone} is missing; export the run again"):
+            await imported(target.getvalue(), there)
+
+    with_world(work)
+
+
+def test_a_run_whose_id_is_in_use_elsewhere_in_the_store_cannot_be_imported() -> None:
+    async def work(_: World, there: World, body: bytes) -> None:
+        await imported(body, there)
+        with pytest.raises(Conflict, match="another run of this store has the id of the run in the file"):
+            await portable.read_run(there.here.engine, there.results, BytesIO(body), Scope("other", "project", "test"))
+
+    with_world(work)
+
+
 def _replaced(old: str, new: str, part: bytes) -> bytes:
     return part.replace(old.encode(), new.encode(), 1)
 
@@ -198,7 +239,7 @@ def test_a_newer_format_and_another_state_of_the_run_are_refused() -> None:
         with pytest.raises(RequestRejected, match="newer release"):
             await imported(sealed, there)
         with pytest.raises(Conflict, match="in this store already"):
-            await portable.read_run(here.here.engine, here.results, BytesIO(body), ELSEWHERE)
+            await portable.read_run(here.here.engine, here.results, BytesIO(body), Scope("tenant", "project", "test"))
 
     with_world(work)
 

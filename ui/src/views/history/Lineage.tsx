@@ -86,10 +86,14 @@ const WHAT: Record<string, string> = {
   item: "loop item",
 };
 
+/** Sources of a value that are drawn at first: a loop has one for each of its items. */
+const MOST = 50;
+
 function Node({ node, run, value }: { node: TraceNode; run: string; value: string }): ReactNode {
   const id = node.execution_id || run;
   const item = node.item?.join(".") ?? "";
   const sources = node.sources ?? [];
+  const [most, setMost] = useState(MOST);
   const place = { ...(node.step ? { step: node.step } : {}), ...(item ? { item } : {}) };
   const [, file = "", line = ""] = /^(?:(.*):)?(\d+):\d+$/.exec(node.source ?? "") ?? [];
   const facts = Object.entries(node.origin ?? {}).filter(([name]) => name !== "execution_id" && name !== "kept_from");
@@ -102,6 +106,7 @@ function Node({ node, run, value }: { node: TraceNode; run: string; value: strin
           {WHAT[node.what] ?? node.what}
         </span>
         <b className="mono">{node.name}</b>
+        {item && <span className="quiet small">item {item}</span>}
         {node.value !== undefined && node.value !== null && (
           <span className={styles.value}>{shortText(node.value)}</span>
         )}
@@ -140,7 +145,7 @@ function Node({ node, run, value }: { node: TraceNode; run: string; value: strin
       </div>
       {sources.length > 0 && (
         <ul>
-          {sources.map((source) => (
+          {sources.slice(0, most).map((source) => (
             <Node
               key={`${source.what} ${source.name} ${source.seq} ${source.item}`}
               node={source}
@@ -148,6 +153,13 @@ function Node({ node, run, value }: { node: TraceNode; run: string; value: strin
               value={value}
             />
           ))}
+          {sources.length > most && (
+            <li>
+              <Button kind="quiet" onClick={() => setMost(most + 10 * MOST)}>
+                … {countText(sources.length - most)} more
+              </Button>
+            </li>
+          )}
         </ul>
       )}
     </li>
