@@ -114,9 +114,9 @@ def compare(a: Side, b: Side) -> RunDiff:
 
 
 def _divergence(a: Side, b: Side) -> Divergence | None:
-    asked = _request(a, b)
-    if asked is not None:
-        return asked
+    request_difference = _request(a, b)
+    if request_difference is not None:
+        return request_difference
     for key, run in a.log.runs.items():
         other = b.log.runs.get(key)
         if other is None:

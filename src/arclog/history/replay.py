@@ -58,46 +58,46 @@ _ATTEMPT_ENDS = frozenset({"task.attempt.done", "task.attempt.failed"})
 _ANY_NUMBER = 1 << 60
 
 
-class Given:
+class RecordedInput:
     """An input that was reconstructed from the log."""
 
     __slots__ = ("input", "now")
 
-    def __init__(self, given: Input, now: int) -> None:
-        self.input = given
+    def __init__(self, recorded: Input, now: int) -> None:
+        self.input = recorded
         #: the engine's clock when it was decided
         self.now = now
 
 
-def input_at(events: Sequence[Event], at: int, state: State) -> Given | None:
+def input_at(events: Sequence[Event], at: int, state: State) -> RecordedInput | None:
     """The input that led to the event at index `at` and to those behind it; `state` is the one before."""
     event = events[at]
     if event.report:
         return _report(events, at)
     if event.informative:
         return _given_up(events, at, state) if event.type == "command.failed" and event.fence else None
-    given = _RECORDED_INPUTS.get(event.type)
-    if given is not None:
-        recorded = given(events, at, state)
+    reader = _RECORDED_INPUTS.get(event.type)
+    if reader is not None:
+        recorded = reader(events, at, state)
         if recorded is not None:
-            return Given(recorded, event.at)
+            return RecordedInput(recorded, event.at)
         if event.type in _HEADS:
             return None
     if event.type in WORKER_TYPES and event.payload.get("source") == "server":
         child = _child(events, at, state)
         if child is not None:
-            return Given(child, event.at)
+            return RecordedInput(child, event.at)
         if event.type in _TASK_ENDS | _ATTEMPT_ENDS and wait_key(event) in state.waits:
             return None
     if state.open and _ends_the_run(event):
         return _abort(events, at)
-    return Given(Continue(), event.at)
+    return RecordedInput(Continue(), event.at)
 
 
 # -- reports ----------------------------------------------------------------------------------------------------------
 
 
-def _report(events: Sequence[Event], at: int) -> Given | None:
+def _report(events: Sequence[Event], at: int) -> RecordedInput | None:
     """The whole report: its events stand among those of the decisions that they led to."""
     first = events[at]
     if first.sent or first.own_id:
@@ -132,8 +132,8 @@ def _report(events: Sequence[Event], at: int) -> Given | None:
         if event.informative:
             event.informative = False  # the decision itself says what comes too late
         own.append(event)
-    given = WorkReported(first.command_id, first.fence, first.report, first.worker_id, own)
-    return Given(given, now or own[-1].at)
+    report = WorkReported(first.command_id, first.fence, first.report, first.worker_id, own)
+    return RecordedInput(report, now or own[-1].at)
 
 
 # -- inputs with an event of their own ----------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def _command_failed(events: Sequence[Event], at: int, state: State) -> Input | N
     return GaveUp(command.id, command.fence, event.worker_id, command.losses + 2, replace(event))
 
 
-def _given_up(events: Sequence[Event], at: int, state: State) -> Given | None:
+def _given_up(events: Sequence[Event], at: int, state: State) -> RecordedInput | None:
     """A worker gave its command up: the command is offered again, or was abandoned too often."""
     event = events[at]
     command = state.commands.get(event.command_id)
@@ -229,8 +229,8 @@ def _given_up(events: Sequence[Event], at: int, state: State) -> Given | None:
     if command is None or behind is None or behind.command_id != command.id or event.fence != command.fence:
         return None
     most = command.losses + (2 if behind.type == "command.issued" else 1)
-    given = GaveUp(command.id, command.fence, event.worker_id, most, replace(event, informative=False))
-    return Given(given, behind.at)
+    gave_up = GaveUp(command.id, command.fence, event.worker_id, most, replace(event, informative=False))
+    return RecordedInput(gave_up, behind.at)
 
 
 def _evaluated(_: Sequence[Event], __: int, state: State) -> Input | None:
@@ -260,18 +260,18 @@ def _ends_the_run(event: Event) -> bool:
     return event.type in ("command.cancelled", "workflow.finished", "playbook.finished") or is_closing(event)
 
 
-def _abort(events: Sequence[Event], at: int) -> Given | None:
+def _abort(events: Sequence[Event], at: int) -> RecordedInput | None:
     """The engine could not continue with the run."""
     for event in events[at:]:
         if event.type == "playbook.finished" and "error" in event.payload:
             problem = _problem(event.payload["error"])
-            return None if problem is None else Given(Abort(problem), events[at].at)
+            return None if problem is None else RecordedInput(Abort(problem), events[at].at)
     return None
 
 
 def _problem(fields: dict[str, Any]) -> TaskError | None:
-    known = {name: fields[name] for name in TaskError.__struct_fields__ if name in fields}
-    return TaskError(**known) if len(known) == len(fields) else None
+    declared = {name: fields[name] for name in TaskError.__struct_fields__ if name in fields}
+    return TaskError(**declared) if len(declared) == len(fields) else None
 
 
 def shared_events(first: Event) -> int:
@@ -343,22 +343,22 @@ def check(
     state = State(execution_id=execution_id)
     at = decisions = folded = 0
     total = len(events)
-    given: Given | None
+    recorded: RecordedInput | None
     while at < total:
         give_way()
         if at == 0 and (shared := shared_events(events[0])):
             for event in events[:shared]:
                 apply(program, state, event)
             at = folded = shared
-            given = Given(Forked(), events[at].at if at < total else 0)
+            recorded = RecordedInput(Forked(), events[at].at if at < total else 0)
         else:
-            given = input_at(events, at, state)
-        if given is None:
+            recorded = input_at(events, at, state)
+        if recorded is None:
             apply(program, state, events[at])
             at += 1
             folded += 1
             continue
-        result = _decided(program, state, given, events, at, event_ids, meter())
+        result = _decided(program, state, recorded, events, at, event_ids, meter())
         if isinstance(result, Difference):
             return Checked(at, decisions, folded, result)
         decisions += 1
@@ -369,24 +369,24 @@ def check(
 def _decided(
     program: Program,
     state: State,
-    given: Given,
+    replayed: RecordedInput,
     events: Sequence[Event],
     at: int,
     event_ids: Sequence[int],
     meter: Meter | None,
 ) -> int | Difference:
     """Repeat a decision. Return the number of recorded events that it accounts for, or the difference."""
-    reported = given.input.events if isinstance(given.input, WorkReported) else ()
+    reported = replayed.input.events if isinstance(replayed.input, WorkReported) else ()
     took = [event.duration_ms for event in reported]
     base = event_ids[at] if at < len(event_ids) else moved(event_ids[-1], 1)
     try:
-        txn = Decision(program, state, given.now, base, meter).run(given.input)
+        txn = Decision(program, state, replayed.now, base, meter).run(replayed.input)
     except NewerLog:
         raise
     except Exception as problem:  # noqa: BLE001 - whatever today's code does with an old log is what was asked for
         return _nothing(events, at, f"{type(problem).__name__}: {problem}")
     decided = txn.events
-    if not decided and isinstance(given.input, Forked) and txn.refused is None:
+    if not decided and isinstance(replayed.input, Forked) and txn.refused is None:
         return 0  # all that was taken over waits for workers
     if not decided and at < len(events):
         return _nothing(events, at, "nothing follows here" if txn.refused is None else txn.refused.message)

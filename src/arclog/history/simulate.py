@@ -157,8 +157,8 @@ class Simulation:
 
     # -- inputs -----------------------------------------------------------------------------------------------------------
 
-    def _put(self, given: Input) -> Txn:
-        return self._take(self._decision().run(given))
+    def _put(self, incoming: Input) -> Txn:
+        return self._take(self._decision().run(incoming))
 
     def _decision(self) -> Decision:
         base = moved(self.state.execution_id, 1 + len(self.events))
@@ -308,8 +308,8 @@ class Simulation:
             return self._complete(move, Outcome(result=config.get("data")))
         answer = self._answer(place, move.attempt, config, plan.kind)
         if answer is None:
-            known = "no such call was recorded" if move.attempt == 1 else f"attempt {move.attempt} was not recorded"
-            self._miss(place, plan.kind, move.attempt, known, config)
+            reason = "no such call was recorded" if move.attempt == 1 else f"attempt {move.attempt} was not recorded"
+            self._miss(place, plan.kind, move.attempt, reason, config)
             raise Unanswered
         if answer.record is None:
             self._late.add(place[:2])
@@ -370,9 +370,9 @@ class Simulation:
         """The record with the parts of a stored result that this playbook's routing reads."""
         if "result_ref" not in record or self._read is None:
             return record
-        known = {**(record.get("extracted") or {}), **(record.get("left_out") or {})}
+        available = {**(record.get("extracted") or {}), **(record.get("left_out") or {})}
         paths = payload_paths(move.task.plan, self.program.demand[step.name])
-        missing = {path_text(path): path for path in paths if path and path_text(path) not in known}
+        missing = {path_text(path): path for path in paths if path and path_text(path) not in available}
         if not missing:
             return record
         try:

@@ -109,9 +109,9 @@ class Answers:
             return
         record = event.payload.get("outcome") or {}
         attempt = (record.get("meta") or {}).get("attempt") or event.attempt or 1
-        known = call.attempts.get(attempt)
+        answer = call.attempts.get(attempt)
         if is_closing(event) or record.get("status") is None:
-            if known is None:
+            if answer is None:
                 call.attempts[attempt] = Answer(None, index)
         else:
             call.attempts[attempt] = Answer(record, index)
@@ -265,7 +265,7 @@ class Carrying:
         while True:
             move: Run | Ask | Over = core.next_move(pipeline, step, most)
             if isinstance(move, Ask):
-                move = core.asked(pipeline, step, frame, most)
+                move = core.guarded_move(pipeline, step, frame, most)
             if isinstance(move, Over):
                 return move
             record = self._attempt(pipeline, move, frame)
