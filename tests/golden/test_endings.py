@@ -30,14 +30,16 @@ async def ended(name: str) -> str:
             stored = await world.store.events(record.execution_id, limit=100_000)
             check_log(stored, record.new.name)
             closed(stored, record.new.name)
-            program = await world.here.engine.live.program(record.new.plan)
+            program = await world.current_life.engine.live.program(record.new.plan)
             state = State(execution_id=record.execution_id)
             for one in stored:
                 apply(program, state, one.event)
             assert not any((state.open, state.commands, state.waits, state.timers, state.tokens))
-            assert (await world.here.engine.live.folded(record.execution_id)).state == state, "replay is not live"
+            assert (await world.current_life.engine.live.folded(record.execution_id)).state == state, (
+                "replay is not live"
+            )
             assert await world.store.commands(record.execution_id) == []
-            log = await world.here.api.events(str(record.execution_id), limit=100_000)
+            log = await world.current_life.api.events(str(record.execution_id), limit=100_000)
             check_dialects(log, len(log) // 2)
             lines += [f"run of {record.new.path}", *(line(one.seq, one.event) for one in stored)]
             lines += [

@@ -68,6 +68,6 @@ def test_every_prefix_of_a_golden_log_replays() -> None:
             for one in await world.stored():
                 apply(world.program, state, one.event)
                 assert await world.state(one.seq) == state
-                assert (await world.here.engine.live.folded(world.execution_id, one.seq)).state == state
+                assert (await world.current_life.engine.live.folded(world.execution_id, one.seq)).state == state
 
     run_virtually(main())

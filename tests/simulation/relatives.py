@@ -88,7 +88,7 @@ class Relatives:
 
     async def compare(self, execution_id: int, head: int) -> None:
         """What a reader of the log has is what the engine has; and whoever asks is told what the run waits for."""
-        engine, store = self.world.here.engine, self.world.store
+        engine, store = self.world.current_life.engine, self.world.store
         record = await store.execution(execution_id)
         assert record is not None
         program = await engine.live.program(record.new.plan)
@@ -105,7 +105,7 @@ class Relatives:
             due = {timer for timer, _ in replica.timers.items()}
             assert due == await timers_of(self.world, execution_id), "timers of the state and of the store differ"
         if replica.terminal is None:
-            why = await self.world.here.api.why(str(execution_id))
+            why = await self.world.current_life.api.why(str(execution_id))
             assert why.waits, "a run that has not ended waits for something"
             assert why.waits[0].what != "none", why
 
@@ -128,16 +128,16 @@ class Relatives:
                 await self.answer(record)
 
     async def reasons(self, left: list[ExecutionRecord]) -> list[str]:
-        api = self.world.here.api
+        api = self.world.current_life.api
         return [str((await api.why(str(record.execution_id))).waits) for record in left]
 
     async def answer(self, record: ExecutionRecord) -> None:
         if self.world.life is None:
             return
-        engine = self.world.here.engine
+        engine = self.world.current_life.engine
         try:
             state = (await engine.live.folded(record.execution_id)).state
-            kinds = {wait.what for wait in (await self.world.here.api.why(str(record.execution_id))).waits}
+            kinds = {wait.what for wait in (await self.world.current_life.api.why(str(record.execution_id))).waits}
         except ArclogError:
             return
         if state.pause is not None:
@@ -173,7 +173,7 @@ class Relatives:
             return
         try:
             async with asyncio.timeout(3):
-                await self.world.here.api.signal(str(execution_id), request)
+                await self.world.current_life.api.signal(str(execution_id), request)
         except (ArclogError, TimeoutError):
             return
 
@@ -203,7 +203,7 @@ class Relatives:
                 for task in (answering, going):
                     task.cancel()
                 await asyncio.gather(answering, going, return_exceptions=True)
-            await world.here.children.settle(1000.0)
+            await world.current_life.children.settle(1000.0)
             await self.check_end()
             return await self.endings()
 
@@ -212,7 +212,7 @@ class Relatives:
         world = self.world
         await world.run()
         self.over = True
-        if world.life is None or world.here._wrapper._dead:
+        if world.life is None or world.current_life._wrapper._dead:
             await world.crash()
             life = world.begin_life()
             await world.free(life)
@@ -263,7 +263,7 @@ class Relatives:
             stored = await world.store.events(record.execution_id, limit=1_000_000)
             assert sum(one.event.type in TERMINAL for one in stored) == 1
             check_log(stored, record.new.name, one_process=self.one_process)
-            live = await world.here.engine.live.folded(record.execution_id)
+            live = await world.current_life.engine.live.folded(record.execution_id)
             state = live.state
             again = State(execution_id=record.execution_id)
             for one in stored:
@@ -277,10 +277,10 @@ class Relatives:
             left = [state.tokens, state.waiting, state.open, state.commands, state.waits, state.timers, state.stopped]
             assert not any(left), f"left in the state: {left}"
             assert not await world.store.commands(record.execution_id), "commands are left in the store"
-            assert (await world.here.api.why(str(record.execution_id))).waits == []
+            assert (await world.current_life.api.why(str(record.execution_id))).waits == []
         assert await world.store.next_due() is None, "a timer is left in the store"
-        assert not world.here.children._calls, "calls are left"
-        assert not world.here.children._pending
+        assert not world.current_life.children._calls, "calls are left"
+        assert not world.current_life.children._pending
 
     async def everybody(self) -> list[ExecutionRecord]:
         """Oldest first."""

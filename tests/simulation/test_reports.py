@@ -114,11 +114,11 @@ def test_a_gap_is_refused_with_the_expected_number() -> None:
         async with World(TWO_STEPS) as world:
             command = await _claimed(world)
             with pytest.raises(ReportGap) as gap:
-                await world.here.control.report(_report(world, command, 2, "step.started"))
+                await world.current_life.control.report(_report(world, command, 2, "step.started"))
             assert gap.value.expected == 1
-            await world.here.control.report(_report(world, command, 1, "step.started"))
+            await world.current_life.control.report(_report(world, command, 1, "step.started"))
             with pytest.raises(ReportGap) as gap:
-                await world.here.control.report(_report(world, command, 3, "step.done"))
+                await world.current_life.control.report(_report(world, command, 3, "step.done"))
             assert gap.value.expected == 2
             assert [event.type for event in await world.events()][-1] == "step.started"
 
@@ -129,7 +129,7 @@ def test_an_old_fence_is_refused_and_the_new_holder_is_not_disturbed() -> None:
     async def main() -> None:
         async with World(TWO_STEPS) as world:
             command = await _claimed(world)
-            control = world.here.control
+            control = world.current_life.control
             await control.report(_report(world, command, 1, "step.started"))
             (record,) = await world.store.commands(world.execution_id)
             await control.end_lease(record)
@@ -154,7 +154,7 @@ def test_the_last_report_answered_twice_grants_the_same_command_once() -> None:
     async def main() -> None:
         async with World(TWO_STEPS) as world:
             command = await _claimed(world)
-            control = world.here.control
+            control = world.current_life.control
             await control.report(_report(world, command, 1, "step.started"))
             first = await control.report(_report(world, command, 2, "step.done", wants=3))
             second = await control.report(_report(world, command, 2, "step.done", wants=3))
@@ -172,7 +172,7 @@ def test_the_last_report_answered_twice_says_the_same() -> None:
     async def main() -> None:
         async with World(TWO_STEPS) as world:
             command = await _claimed(world)
-            control = world.here.control
+            control = world.current_life.control
             await control.report(_report(world, command, 1, "step.started"))
             first = await control.report(_report(world, command, 2, "step.done", wants=1))
             second = await control.report(_report(world, command, 2, "step.done", wants=1))

@@ -41,7 +41,7 @@ async def run(family: Planted) -> list[tuple[Summary, list[Event], Any]]:
         for child in family.children:
             await world.register(child)
         await world.run()
-        life = world.here
+        life = world.current_life
         await life.children.settle(1000.0)
         found = []
         for record in reversed(await world.store.executions(limit=1000)):

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from arclog.core.boundary.signals import KNOWN
+from arclog.core.boundary.signals import RULES
 from arclog.model.events import TERMINAL
 from arclog.ports.views.api import SignalAnswer, SignalRequest
 from arclog.testing.harness import World
@@ -61,7 +61,7 @@ class Signals(RuleBasedStateMachine):
             life.start_worker(f"worker-{life.number}-{number}")
 
     def tell(self, request: SignalRequest) -> SignalAnswer:
-        answer: SignalAnswer = self.do(self.here.here.api.signal(str(self.here.execution_id), request))
+        answer: SignalAnswer = self.do(self.here.current_life.api.signal(str(self.here.execution_id), request))
         return answer
 
     @rule(signal=st.sampled_from(["PAUSE", "RESUME", "PAUSE", "RESUME", "APPROVE", "UPDATE_PARAMS", "mine"]))
@@ -131,7 +131,7 @@ class Signals(RuleBasedStateMachine):
             events = await self.here.events()
             assert sum(event.type in TERMINAL for event in events) <= 1
             state = await self.here.state()
-            life = self.here.here
+            life = self.here.current_life
             assert (await life.engine.live.folded(self.here.execution_id)).state == state
             if state.paused_at is not None:
                 commands = await self.here.store.commands(self.here.execution_id)
@@ -147,7 +147,7 @@ class Signals(RuleBasedStateMachine):
             return
 
         async def finish() -> None:
-            api, execution_id = self.here.here.api, str(self.here.execution_id)
+            api, execution_id = self.here.current_life.api, str(self.here.execution_id)
             await api.signal(execution_id, SignalRequest("RESUME", "last"))
             assert await api.ended(execution_id, timeout_s=7200), str(await api.why(execution_id))
             check_log(await self.here.stored(), "test")
@@ -174,6 +174,6 @@ TestSignals.settings = settings(
 
 
 def test_every_known_signal_is_played_with() -> None:
-    assert set(KNOWN) - {"REJECT"} == {
+    assert set(RULES) - {"REJECT"} == {
         "PAUSE", "RESUME", "APPROVE", "UPDATE_PARAMS", "RETRY_STEP", "SKIP_STEP", "CANCEL", "EMERGENCY_STOP",
     }  # fmt: skip

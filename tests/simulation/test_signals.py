@@ -860,7 +860,7 @@ workflow:
         async with World(text) as world:
             going = asyncio.ensure_future(world.run())
             await asyncio.sleep(5)
-            api, execution_id = world.here.api, str(world.execution_id)
+            api, execution_id = world.current_life.api, str(world.execution_id)
             for step in ("", "start"):
                 refused = await api.signal(execution_id, SignalRequest("APPROVE", f"all {step}", step=step))
                 assert not refused.accepted
@@ -880,9 +880,9 @@ def test_a_step_that_was_open_when_its_run_was_cancelled_is_told_as_cancelled() 
         async with World(FAN) as world:
             going = asyncio.ensure_future(world.run())
             await asyncio.sleep(5)
-            await world.here.api.cancel(str(world.execution_id), "enough")
+            await world.current_life.api.cancel(str(world.execution_id), "enough")
             await going
-            summary = await world.here.api.summary(str(world.execution_id))
+            summary = await world.current_life.api.summary(str(world.execution_id))
             assert {name: step.status for name, step in summary.steps.items()} == {
                 "start": "done", "a": "cancelled", "b": "cancelled", "c": "cancelled", "d": "cancelled",
             }  # fmt: skip
@@ -906,7 +906,7 @@ def test_a_run_that_waits_for_hundreds_is_ended_in_one_transaction() -> None:
             going = asyncio.ensure_future(world.run())
             await asyncio.sleep(5)
             assert len((await world.state()).waits) == 700
-            await world.here.api.cancel(str(world.execution_id), "enough")
+            await world.current_life.api.cancel(str(world.execution_id), "enough")
             await going
             assert commits[-1] == 1404, "the signal, 700 tasks and step runs, the workflow, the run, and processed"
             check_log(await world.stored(), "many")

@@ -136,7 +136,7 @@ def test_a_long_fold_is_followed_by_a_snapshot() -> None:
         async with World(CYCLE, settings=never, store=store) as world:
             world.begin_life()
             await world.start()
-            world.here.start_worker()
+            world.current_life.start_worker()
             while (await world.store.execution(world.execution_id)).head < 120:  # type: ignore[union-attr] # it is there
                 await world.clock.sleep(0.01)
             await world.crash()
@@ -264,7 +264,7 @@ def test_any_moment_of_a_long_run_is_near_a_snapshot() -> None:
             assert farthest <= head // 3
             for at in range(1, head, 7):
                 before = store.events_read
-                live = await world.here.engine.live.folded(world.execution_id, at)
+                live = await world.current_life.engine.live.folded(world.execution_id, at)
                 assert store.events_read - before <= farthest
                 assert snapshots.encode_state(live.state) == snapshots.encode_state(await world.state(at))
 

@@ -85,7 +85,7 @@ def test_readers_find_a_reference_and_what_was_extracted_beside_the_outcome() ->
     async def go() -> list[dict[str, Any]]:
         async with World(text, settings=Settings({"limits.max_iterations": 3})) as world:
             await world.run()
-            return await world.here.api.events(str(world.execution_id), limit=10_000)
+            return await world.current_life.api.events(str(world.execution_id), limit=10_000)
 
     log = run_virtually(go())
     (stored,) = [one for one in log if one["event_type"] == "result.stored" and one.get("task") == "start_task"]

@@ -107,9 +107,9 @@ def _served(file: File, headers: Headers, keep: str) -> Response:
     sent = {**_HEADERS, "Cache-Control": keep, "ETag": file.tag, "Vary": "Accept-Encoding"}
     if file.tag in headers.get("if-none-match", ""):
         return Response(status_code=304, headers=sent)
-    wanted = headers.get("accept-encoding", "")
+    accepted = headers.get("accept-encoding", "")
     for encoding, packed in file.packed.items():
-        if encoding in wanted:
+        if encoding in accepted:
             return Response(packed, 200, {**sent, "Content-Encoding": encoding}, file.kind)
     return Response(file.body, 200, sent, file.kind)
 

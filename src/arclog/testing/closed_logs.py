@@ -314,7 +314,7 @@ _NAMED_BY = {
 def check_layers(dialect: str, records: Sequence[Record]) -> None:
     """Check the records of a dialect with status layers: lifecycle, wire, legacy."""
     open_now: Counter[Any] = Counter()
-    seen: Counter[Any] = Counter()
+    openings: Counter[Any] = Counter()
     for record in records:
         name = record["event_type"]
         if record.get("informative"):
@@ -324,11 +324,11 @@ def check_layers(dialect: str, records: Sequence[Record]) -> None:
             layer = table.get(name)
             if layer is not None:
                 key = (layer, *(where.get(part) for part in _NAMED_BY[layer]))
-                seen[key] += change == 1
+                openings[key] += change == 1
                 open_now[key] += change
                 # A run that is refused, or cancelled while it is pending, ends without having begun.
                 assert open_now[key] in (0, 1) or layer == "playbook", f"{dialect}: {name} of {key} out of order"
-                assert seen[key] <= 1, f"{dialect}: {key} was opened twice"
+                assert openings[key] <= 1, f"{dialect}: {key} was opened twice"
     still_open = [key for key, count in open_now.items() if count > 0]
     assert not still_open, f"{dialect}: never closed: {still_open}"
 

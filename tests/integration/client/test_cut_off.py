@@ -13,7 +13,7 @@ from arclog.client.control import RemoteControl
 from arclog.client.transport import Transport
 from arclog.model.config.settings import Settings
 from arclog.ports.views.api import ExecuteRequest
-from arclog.testing.conformance.control import ONE, STEPS, WHOLE, reported
+from arclog.testing.conformance.control import STEPS, WHOLE, WORKER, reported
 from arclog.wiring.embedded import Embedded, embedded
 from tests.servers.proxy import Mode, Proxy
 from tests.servers.workplace import served
@@ -48,7 +48,7 @@ async def control(url: str, proxy: Proxy) -> AsyncIterator[RemoteControl]:
     connection = Connection(f"http://127.0.0.1:{proxy.port},{url}", Settings({"client.patience_s": 0}))
     connection._at = 0
     control = RemoteControl(Transport(connection))
-    await control.register(ONE)
+    await control.register(WORKER)
     assert connection.url.endswith(str(proxy.port))
     yield control
     await connection.close()
@@ -67,7 +67,7 @@ async def test_a_report_finds_the_other_server_and_counts_once(
     here: Embedded, control: RemoteControl, proxy: Proxy, mode: Mode
 ) -> None:
     run = int((await here.api.execute(ExecuteRequest(playbook=STEPS))).execution_id)
-    (command,) = await control.claim(ONE, 1)
+    (command,) = await control.claim(WORKER, 1)
     proxy.be(mode)
     async with asyncio.timeout(TOO_LONG_S):
         await control.report(reported(command, 1, *WHOLE))

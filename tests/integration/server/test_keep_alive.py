@@ -38,7 +38,7 @@ async def silences(text: str, names: tuple[str, ...]) -> tuple[list[float], byte
         services = SimpleNamespace(
             settings=settings, clock=world.clock, draining=lambda: False, stopping=asyncio.Event()
         )
-        run_events = RunEvents(world.here.api, str(world.execution_id), "canonical", names)
+        run_events = RunEvents(world.current_life.api, str(world.execution_id), "canonical", names)
         loop = asyncio.get_running_loop()
         last, found, heard = loop.time(), [], b""
         async for said in run_events.stream(cast("Services", services), 0):

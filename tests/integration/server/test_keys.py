@@ -139,8 +139,8 @@ async def test_remembered_keys_are_bounded(world: World, monkeypatch: pytest.Mon
     keys = Keys(world.store, world.clock, world.settings)
     for text in texts:
         await keys.prove(text)
-    assert await keys.known(texts[0]) is None
-    assert await keys.known(texts[2]) is not None
+    assert await keys.cached(texts[0]) is None
+    assert await keys.cached(texts[2]) is not None
 
 
 async def test_an_unknown_id_is_checked_as_slowly_as_a_known_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

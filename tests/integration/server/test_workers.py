@@ -25,7 +25,7 @@ from arclog.ports import work
 from arclog.ports.control import WorkerInfo
 from arclog.ports.storage.task_logs import LogLine
 from arclog.ports.views.api import ExecuteRequest
-from arclog.testing.conformance.control import GPU, ONE, STEPS, TWO, WHOLE, reported
+from arclog.testing.conformance.control import GPU, OTHER_WORKER, STEPS, WHOLE, WORKER, reported
 from arclog.wiring.embedded import Embedded, embedded
 from arclog.wiring.serving.processes import listen
 from arclog.wiring.worker import remote_worker
@@ -83,7 +83,7 @@ async def start(here: Embedded) -> int:
 
 async def test_a_worker_learns_the_lease_and_the_store(url: str) -> None:
     async with As(url) as worker:
-        welcome = await worker.control.register(ONE)
+        welcome = await worker.control.register(WORKER)
     assert (welcome.lease_s, welcome.results, welcome.results_max_bytes) == (30.0, "files", 16384 << 20)
 
 
@@ -101,7 +101,7 @@ async def test_answers_to_workers_name_the_server(here: Embedded, url: str) -> N
 async def test_another_protocol_and_an_odd_name_are_refused(url: str) -> None:
     async with As(url) as worker:
         with pytest.raises(RequestRejected, match="speaks protocol 2, this server 1"):
-            await worker.transport.once(ops.REGISTER, work.RegisterWorkerBody(ONE, 2))
+            await worker.transport.once(ops.REGISTER, work.RegisterWorkerBody(WORKER, 2))
         for odd in ("", "a@b", "a/b", "a b", "x" * 129):
             with pytest.raises(RequestRejected, match="worker_id"):
                 await worker.control.register(WorkerInfo(odd, ("noop",)))
@@ -111,13 +111,13 @@ async def test_a_worker_with_more_slots_than_a_claim_takes_gets_work(here: Embed
     async with As(url) as worker:
         await start(here)
         async with asyncio.timeout(60):
-            assert len(await worker.control.claim(ONE, work.MOST_COMMANDS + 1)) == 1
+            assert len(await worker.control.claim(WORKER, work.MOST_COMMANDS + 1)) == 1
 
 
 async def test_nobody_speaks_for_anothers_command(here: Embedded, url: str) -> None:
     async with As(url, "default/a") as a, As(url, "default/b") as b:
         await start(here)
-        (command,) = await a.control.claim(ONE, 1)
+        (command,) = await a.control.claim(WORKER, 1)
         with pytest.raises(StaleFence, match="not held by this worker"):
             await b.control.report(reported(command, 1, *WHOLE))  # even under its name
         with pytest.raises(StaleFence):
@@ -125,7 +125,7 @@ async def test_nobody_speaks_for_anothers_command(here: Embedded, url: str) -> N
         held = [(command.command_id, command.fence)]
         assert await b.control.heartbeat("one", held) == [command.command_id]
         with pytest.raises(StaleFence):
-            await a.control.report(reported(command, 1, *WHOLE, worker=TWO))
+            await a.control.report(reported(command, 1, *WHOLE, worker=OTHER_WORKER))
         assert (await a.control.report(reported(command, 1, *WHOLE))).accepted == 1
 
 
@@ -133,20 +133,20 @@ async def test_who_holds_a_command_is_known_after_a_restart(tmp_path: Path) -> N
     settings = Settings({"home": str(tmp_path)})
     async with embedded(settings) as here, served(here) as url, As(url, "default/a") as a:
         await start(here)
-        (command,) = await a.control.claim(ONE, 1)
+        (command,) = await a.control.claim(WORKER, 1)
     async with embedded(settings) as here, served(here) as url, As(url, "default/a") as a, As(url, "default/b") as b:
         with pytest.raises(StaleFence):
             await b.control.report(reported(command, 1, *WHOLE))
         answer = await a.control.report(reported(command, 1, *WHOLE, wants=1))
         assert answer.commands == [], "what it serves is not known here yet"
-        assert [one.step for one in await a.control.claim(ONE, 1)] == ["second"]
+        assert [one.step for one in await a.control.claim(WORKER, 1)] == ["second"]
 
 
 async def test_a_tenant_sees_nothing_of_another(here: Embedded, url: str) -> None:
     async with As(url, "default/a") as mine, As(url, "other/a") as theirs:
         execution_id = await start(here)
-        assert await theirs.control.claim(ONE, 1) == []
-        (command,) = await mine.control.claim(ONE, 1)
+        assert await theirs.control.claim(WORKER, 1) == []
+        (command,) = await mine.control.claim(WORKER, 1)
         with pytest.raises(NotFound):
             await theirs.control.loop_results(execution_id, "first", 1, 0, 10)
         with pytest.raises(NotFound):
@@ -182,7 +182,7 @@ async def test_a_claim_whose_answer_was_lost_is_answered_again(here: Embedded, u
     async with httpx2.AsyncClient(verify=False, base_url=url) as client:
 
         async def claim(n: int) -> list[int]:
-            body = msgspec.json.encode(work.ClaimBody(ONE, 1, 0.0, n))
+            body = msgspec.json.encode(work.ClaimBody(WORKER, 1, 0.0, n))
             answer = await client.post(f"{work.ROOT}/claim", content=body)
             return [command.command_id for command in msgspec.json.decode(answer.content, type=work.Claimed).commands]
 
@@ -197,7 +197,7 @@ async def test_a_claim_whose_answer_was_lost_is_answered_again(here: Embedded, u
 async def test_a_claim_that_arrives_twice_at_once_is_one(here: Embedded, url: str, asked: asyncio.Event) -> None:
     """Both wait when the first of two commands comes."""
     async with httpx2.AsyncClient(verify=False, base_url=url, timeout=60) as client:
-        body = msgspec.json.encode(work.ClaimBody(ONE, 1, 20.0, 1))
+        body = msgspec.json.encode(work.ClaimBody(WORKER, 1, 20.0, 1))
         twice = [asyncio.ensure_future(client.post(f"{work.ROOT}/claim", content=body)) for _ in range(2)]
         await asked.wait()
         await start(here)
@@ -212,7 +212,7 @@ async def test_a_claim_that_a_later_one_has_overtaken_takes_nothing(here: Embedd
     async with httpx2.AsyncClient(verify=False, base_url=url) as client:
 
         async def claim(n: int) -> list[int]:
-            body = msgspec.json.encode(work.ClaimBody(ONE, 1, 0.0, n))
+            body = msgspec.json.encode(work.ClaimBody(WORKER, 1, 0.0, n))
             answer = await client.post(f"{work.ROOT}/claim", content=body)
             return [command.command_id for command in msgspec.json.decode(answer.content, type=work.Claimed).commands]
 
@@ -225,13 +225,13 @@ async def test_a_claim_that_a_later_one_has_overtaken_takes_nothing(here: Embedd
 
 async def test_a_claim_of_somebody_who_is_gone_takes_nothing(here: Embedded, url: str, asked: asyncio.Event) -> None:
     async with As(url) as gone:
-        claiming = asyncio.ensure_future(gone.control.claim(ONE, 1, 20.0))
+        claiming = asyncio.ensure_future(gone.control.claim(WORKER, 1, 20.0))
         await asked.wait()
         claiming.cancel()
         await asyncio.gather(claiming, return_exceptions=True)
     await start(here)
     async with As(url) as other:
-        (command,) = await other.control.claim(TWO, 1, 20.0)
+        (command,) = await other.control.claim(OTHER_WORKER, 1, 20.0)
     assert command.step == "first"
     assert command.fence in (1, 2), "taken once by the one who was gone at most, and given back at once"
 
@@ -272,7 +272,7 @@ async def test_what_does_not_fit_is_422(url: str, call: str, body: bytes) -> Non
 @pytest.mark.parametrize(("limit", "wait_s"), [(0, 0.0), (-1, 0.0), (10**6, 0.0), (1, -1.0)])
 async def test_odd_claims_are_422(url: str, limit: int, wait_s: float) -> None:
     async with httpx2.AsyncClient(verify=False, base_url=url) as client:
-        body = msgspec.json.encode(work.ClaimBody(ONE, limit, wait_s))
+        body = msgspec.json.encode(work.ClaimBody(WORKER, limit, wait_s))
         assert (await client.post(f"{work.ROOT}/claim", content=body)).status_code == 422
 
 
@@ -291,7 +291,7 @@ async def test_content_that_arrives_changed_is_not_kept(here: Embedded, url: str
 async def test_a_report_over_its_limit_is_413(here: Embedded) -> None:
     async with served(here, Settings({"server.max_events_bytes": 1 << 20})) as url, As(url) as worker:
         await start(here)
-        (command,) = await worker.control.claim(ONE, 1)
+        (command,) = await worker.control.claim(WORKER, 1)
         report = reported(command, 1, *WHOLE)
         report.events[2].payload["outcome"]["result"] = "x" * (1 << 20)
         with pytest.raises(RequestRejected, match=r"server\.max_events_bytes"):

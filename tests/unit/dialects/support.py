@@ -87,7 +87,7 @@ workflow:
 async def tell(world: World, signal: str, **more: Any) -> None:
     number = len(await world.stored())
     request = SignalRequest(signal, f"sig-{number}", "because", **more)
-    answer = await world.here.api.signal(str(world.execution_id), request)
+    answer = await world.current_life.api.signal(str(world.execution_id), request)
     assert answer.accepted, answer.message
 
 
@@ -183,8 +183,8 @@ def log_of(name: str) -> tuple[dict[str, Any], ...]:
             life.start_sweeper()
             life.start_worker("first")
             await script(world)
-            await world.here.api.ended(str(world.execution_id), timeout_s=7000)
-            return await world.here.api.events(str(world.execution_id), limit=100_000)
+            await world.current_life.api.ended(str(world.execution_id), timeout_s=7000)
+            return await world.current_life.api.events(str(world.execution_id), limit=100_000)
 
     log: Log = run_virtually(main())
     assert log[-1]["event_type"] == "playbook.processed"

@@ -182,7 +182,7 @@ def test_a_fork_of_a_fork_goes_on_from_any_event_of_either() -> None:
     async def go() -> None:
         async with World(TWICE) as world:
             await world.run()
-            api = world.here.api
+            api = world.current_life.api
             head = len(await world.stored())
             for at in range(6, head, 7):
                 first = await went_on(world, ForkRequest(at=at))

@@ -38,7 +38,7 @@ async def checked_ending(name: str) -> list[Checked]:
     async with await run(ENDINGS[name]) as world:
         found: list[Checked] = []
         for record in await world.store.executions(limit=100):
-            program = await world.here.engine.live.program(record.new.plan)
+            program = await world.current_life.engine.live.program(record.new.plan)
             found.append(replayed(program, await world.store.events(record.execution_id, limit=100_000)))
         return found
 

@@ -130,7 +130,7 @@ async def refused(text: str, request: ForkRequest, *, running: bool = False) -> 
             await world.start()
         else:
             await world.run()
-        await world.here.api.fork(str(world.execution_id), request)
+        await world.current_life.api.fork(str(world.execution_id), request)
 
 
 def test_what_cannot_be_retried_is_refused() -> None:

@@ -219,7 +219,7 @@ async def ended(name: str) -> list[tuple[Program, int, list[Event]]]:
     async with await run_ending(ENDINGS[name]) as world:
         found = []
         for record in await world.store.executions(limit=100):
-            program = await world.here.engine.live.program(record.new.plan)
+            program = await world.current_life.engine.live.program(record.new.plan)
             stored = await world.store.events(record.execution_id, limit=100_000)
             found.append((program, record.execution_id, [one.event for one in stored]))
         return found

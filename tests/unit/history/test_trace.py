@@ -41,7 +41,7 @@ workflow:
 async def traced(path: str, text: str = TEXT, **world: Any) -> Trace:
     async with World(text, **world) as here:
         await here.run()
-        return await here.here.api.trace(str(here.execution_id), path)
+        return await here.current_life.api.trace(str(here.execution_id), path)
 
 
 def leaves(node: TraceNode) -> Iterator[TraceNode]:
@@ -122,7 +122,7 @@ def test_a_called_run_is_followed_into() -> None:
             here.begin_life()
             await here.register(child)
             await here.run()
-            return await here.here.api.trace(str(here.execution_id), "result.m")
+            return await here.current_life.api.trace(str(here.execution_id), "result.m")
 
     call = below(run_virtually(go()).node, "call.call_task.m")
     inner = call.sources[0]
@@ -207,7 +207,7 @@ def test_a_value_that_a_changed_step_computed_before_a_retry_is_not_given_the_ne
     async def main() -> tuple[list[str], list[Trace]]:
         async with World(ITEMS) as world:
             await world.run()
-            api, runs = world.here.api, [str(world.execution_id)]
+            api, runs = world.current_life.api, [str(world.execution_id)]
             fixed = ITEMS.replace("start.data / iter.n", "start.data + iter.n")
             # The fork has the playbook of the retry, and events that are older than that playbook.
             for request in (ForkRequest(failed=True, playbook=fixed), ForkRequest(step="end")):

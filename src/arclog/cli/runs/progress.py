@@ -384,14 +384,14 @@ def _fitting(steps: list[Step], room: int) -> list[Step]:
     if sum(map(_height, steps)) <= room:
         return steps
     room_left = room - 1  # a line shows how many are hidden
-    kept = set()
+    names = set()
     latest_first = steps[::-1]
     for step in (*filter(_is_open, latest_first), *filterfalse(_is_open, latest_first)):
         room_left -= _height(step)
         if room_left < 0:
             break
-        kept.add(step.name)
-    return [step for step in steps if step.name in kept]
+        names.add(step.name)
+    return [step for step in steps if step.name in names]
 
 
 def _is_open(step: Step) -> bool:

@@ -188,11 +188,11 @@ class NoticeRules(Rules):
         assert "gpu.large-2" not in other.pools or "default" in gpu.pools  # hears its own only, or everything
 
     async def test_a_process_that_waits_for_any_pool_receives_all_offers(self, join: Join) -> None:
-        a, anybody = await join(), await join()
-        anybody.bus.waiting({""})
+        a, any_pool = await join(), await join()
+        any_pool.bus.waiting({""})
         # The subscription takes effect at an unknown time, so the notice is repeated until it is received.
         async with asyncio.timeout(30):
-            while not {"default", "gpu"} <= set(anybody.pools):
+            while not {"default", "gpu"} <= set(any_pool.pools):
                 a.bus.notify(Notice(offered=(("default", 1), ("gpu", 1))))
                 await asyncio.sleep(0.01)
 
@@ -261,9 +261,9 @@ class LossRules(Rules):
         a.bus.notify(Notice(moved=((4, 4),)))
         await b.until(lambda ear: 4 in ear.heads)
         b.bus.waiting({"default"})
-        heard = len(b.pools)
+        received = len(b.pools)
         a.bus.notify(Notice(offered=(("default", 1),)))
-        await b.until(lambda ear: len(ear.pools) > heard)
+        await b.until(lambda ear: len(ear.pools) > received)
         assert a.bus.figures().lost == 1
 
     async def test_lost_from_the_beginning_it_is_there_once_the_network_is(self, network: Network, join: Join) -> None:

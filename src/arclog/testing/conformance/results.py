@@ -158,13 +158,13 @@ class StoringRules(Rules):
         old = await results.find(TENANT, sha256)
         assert old is not None
         await self.age(results, sha256)
-        seen = await results.find(TENANT, sha256)
-        assert seen is not None
+        first = await results.find(TENANT, sha256)
+        assert first is not None
         await stored(results, body)
         again = await results.find(TENANT, sha256)
         assert again is not None
-        assert again.stored_at != seen.stored_at
-        assert not await results.remove(TENANT, sha256, seen.stored_at)
+        assert again.stored_at != first.stored_at
+        assert not await results.remove(TENANT, sha256, first.stored_at)
         assert await read(results, sha256) == body
         assert await results.remove(TENANT, sha256, again.stored_at)
 

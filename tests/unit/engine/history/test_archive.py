@@ -39,7 +39,7 @@ ELSEWHERE = Scope("default", "project", "test")
 
 
 async def exported(world: World) -> bytes:
-    api = world.here.api
+    api = world.current_life.api
     return b"".join([chunk async for chunk in api.export(str(world.execution_id))])
 
 
@@ -72,7 +72,7 @@ def test_an_imported_run_has_the_ids_the_events_and_the_results_that_it_had() ->
         mine = [(one.seq, one.event_id, one.event) for one in await here.stored()]
         theirs = await there.store.events(here.execution_id, limit=10_000)
         assert [(one.seq, one.event_id, one.event) for one in theirs] == mine
-        api, number = there.here.api, found.execution_id
+        api, number = there.current_life.api, found.execution_id
         assert (await api.summary(number)).result == [1, 2]
         assert (await api.replay(number)).ok
         (stored,) = await api.results(number)
@@ -92,17 +92,17 @@ def test_an_imported_run_is_read_only_and_can_be_forked() -> None:
     async def work(here: World, there: World, body: bytes) -> None:
         number = (await imported(body, there)).execution_id
         head = len(await here.stored())
-        answer = await there.here.api.signal(number, SignalRequest("CANCEL", reason="no"))
+        answer = await there.current_life.api.signal(number, SignalRequest("CANCEL", reason="no"))
         assert not answer.accepted
         assert answer.message == "the run was imported and is read-only; fork it to continue"
-        assert (await there.here.engine.put(int(number), Continue())).refused is not None
+        assert (await there.current_life.engine.put(int(number), Continue())).refused is not None
         assert len(await there.store.events(int(number), limit=10_000)) == head
-        forked = await there.here.api.fork(number, ForkRequest(step="each"))
+        forked = await there.current_life.api.fork(number, ForkRequest(step="each"))
         log = await there.store.events(int(forked.execution_id), limit=10)
         assert log[0].event.payload["scope"] == "default/project/test"
-        there.here.start_worker("w")
-        assert await there.here.api.ended(forked.execution_id, timeout_s=600.0)
-        assert (await there.here.api.summary(forked.execution_id)).result == [1, 2]
+        there.current_life.start_worker("w")
+        assert await there.current_life.api.ended(forked.execution_id, timeout_s=600.0)
+        assert (await there.current_life.api.summary(forked.execution_id)).result == [1, 2]
 
     with_world(work)
 
@@ -113,8 +113,8 @@ def _replaced(old: str, new: str, part: bytes) -> bytes:
 
 def test_an_imported_retry_keeps_its_origin_and_one_that_is_none_is_refused() -> None:
     async def work(here: World, there: World, body: bytes) -> None:
-        forked = await here.here.api.fork(str(here.execution_id), ForkRequest(step="each"))
-        body = b"".join([chunk async for chunk in here.here.api.export(forked.execution_id)])
+        forked = await here.current_life.api.fork(str(here.execution_id), ForkRequest(step="each"))
+        body = b"".join([chunk async for chunk in here.current_life.api.export(forked.execution_id)])
         seq, events = forked.origin.seq, forked.origin.events
         for old, new in (
             (f'"execution_id":"{here.execution_id}","seq":{seq}', f'"execution_id":"me","seq":{seq}'),
@@ -128,9 +128,9 @@ def test_an_imported_retry_keeps_its_origin_and_one_that_is_none_is_refused() ->
                 await imported(resealed(body, "log.jsonl", partial(_replaced, old, new)), there)
         assert await there.store.executions() == []
         await imported(body, there)
-        (run,) = await there.here.api.list(origin=str(here.execution_id))
+        (run,) = await there.current_life.api.list(origin=str(here.execution_id))
         assert run.origin == ListedOrigin(str(here.execution_id), seq, "retry")
-        assert (await there.here.api.summary(forked.execution_id)).origin == forked.origin
+        assert (await there.current_life.api.summary(forked.execution_id)).origin == forked.origin
 
     with_world(work)
 
@@ -140,10 +140,10 @@ def test_a_run_that_goes_on_is_exported_as_it_is_and_nobody_goes_on_with_it_else
         text = "metadata: {name: waits}\nworkflow: [{step: start, tool: {kind: wait, for_s: 3600}}]\n"
         async with World(text) as here, World(text) as there:
             await here.start()
-            here.here.start_worker("w")
-            await here.here.api.wait(str(here.execution_id), after=6)
+            here.current_life.start_worker("w")
+            await here.current_life.api.wait(str(here.execution_id), after=6)
             number = (await imported(await exported(here), there)).execution_id
-            status = await there.here.api.status(number)
+            status = await there.current_life.api.status(number)
             assert status.state == "RUNNING"
             assert (await there.store.idle(1 << 62)).records == []
             assert await there.store.next_due() is None
@@ -198,7 +198,7 @@ def test_a_newer_format_and_another_state_of_the_run_are_refused() -> None:
         with pytest.raises(RequestRejected, match="newer release"):
             await imported(sealed, there)
         with pytest.raises(Conflict, match="in this store already"):
-            await portable.read_run(here.here.engine, here.results, BytesIO(body), ELSEWHERE)
+            await portable.read_run(here.current_life.engine, here.results, BytesIO(body), ELSEWHERE)
 
     with_world(work)
 
@@ -380,7 +380,7 @@ def test_results_that_were_collected_are_told_on_import_and_wherever_they_are_re
             for created in (True, False):
                 found = await imported(body, there)
                 assert (found.created, found.results, found.missing) == (created, 0, [stored.name])
-            api, number = there.here.api, found.execution_id
+            api, number = there.current_life.api, found.execution_id
             (told,) = await api.results(number)
             assert told.removed_at is not None
             with pytest.raises(ResultUnavailable, match=r"was removed before run \d+ was exported"):
@@ -389,7 +389,7 @@ def test_results_that_were_collected_are_told_on_import_and_wherever_they_are_re
             with pytest.raises(RequestRejected, match=r"needs were removed: start\.start_task"):
                 await api.fork(number, ForkRequest(step="end"))
             forked = await api.fork(number, ForkRequest(step="start"))
-            there.here.start_worker("w")
+            there.current_life.start_worker("w")
             assert await api.ended(forked.execution_id, timeout_s=600.0)
             assert (await api.summary(forked.execution_id)).result == [1, 2]
 

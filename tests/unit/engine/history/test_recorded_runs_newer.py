@@ -33,7 +33,7 @@ def _of_a_new_type(event: Event) -> None:
 
 async def with_newer(world: World, change: Callable[[Event], None]) -> int:
     """Make the routing behind step b an event of a newer release. Returns its seq."""
-    real = world.here.engine.store.events
+    real = world.current_life.engine.store.events
 
     async def events(*given: Any, **named: Any) -> list[StoredEvent]:
         page = await real(*given, **named)
@@ -43,7 +43,7 @@ async def with_newer(world: World, change: Callable[[Event], None]) -> int:
         return page
 
     seq = next(one.seq for one in await real(world.execution_id, types=("next.evaluated",)) if one.event.step == "b")
-    world.here.engine.store.events = events  # type: ignore[method-assign]  # stands for a newer release's row
+    world.current_life.engine.store.events = events  # type: ignore[method-assign]  # stands for a newer release's row
     return seq
 
 
@@ -52,7 +52,7 @@ def test_a_log_of_a_newer_release_is_left_alone(change: Callable[[Event], None])
     async def go() -> None:
         async with World(TEXT) as world:
             await world.run()
-            run, api = str(world.execution_id), world.here.api
+            run, api = str(world.execution_id), world.current_life.api
             seq = await with_newer(world, change)
             refused: list[Callable[[], Awaitable[Any]]] = [
                 lambda: api.fork(run, ForkRequest(step="b")),
