@@ -22,8 +22,8 @@ def place() -> tuple[str, str]:
     found = os.environ.get("ARCLOG_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
     if found:
         return found, ""
-    said = subprocess.run([ROOT / "x", "ui", "browser"], stdout=subprocess.PIPE, check=True, text=True).stdout
-    unpacked = json.loads(said.splitlines()[-1])
+    output = subprocess.run([ROOT / "x", "ui", "browser"], stdout=subprocess.PIPE, check=True, text=True).stdout
+    unpacked = json.loads(output.splitlines()[-1])
     return unpacked["path"], unpacked["libraries"]
 
 

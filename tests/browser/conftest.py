@@ -112,7 +112,7 @@ class Watched:
             self.troubles.append(f"request to {request.url}")
 
     def check(self) -> None:
-        left = [one for one in self.troubles if not any(text in one for text in self.expected)]
+        left = [trouble for trouble in self.troubles if not any(text in trouble for text in self.expected)]
         assert not left, left
 
 
@@ -125,17 +125,17 @@ def watched() -> Iterator[Watched]:
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    one = browser.new_context(viewport={"width": 1280, "height": 800})
-    one.set_default_timeout(PATIENCE_MS)
-    yield one
-    one.close()
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(PATIENCE_MS)
+    yield context
+    context.close()
 
 
 @pytest.fixture
 def page(context: BrowserContext, watched: Watched) -> Page:
-    one = context.new_page()
-    watched.follow(one)
-    return one
+    page = context.new_page()
+    watched.follow(page)
+    return page
 
 
 @pytest.fixture

@@ -33,10 +33,10 @@ def problems_of(page: Page, axe_source: str, part: str = "") -> list[str]:
     problems: list[str] = []
     for theme, only in (("light", {"type": "tag", "values": TAGS}), ("dark", {"type": "rule", "values": COLOURS})):
         page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
-        found = page.evaluate(AXE, [part, ALIKE, only])
+        value = page.evaluate(AXE, [part, ALIKE, only])
         problems += [
             f"{theme}: {rule['id']} ({rule['impact']}): {node['target']} {node['failureSummary']}"
-            for rule in found["violations"]
+            for rule in value["violations"]
             for node in rule["nodes"][:3]
         ]
     page.emulate_media(color_scheme="light")
@@ -120,8 +120,8 @@ def overflow_of(page: Page) -> list[str]:
     """What does not fit on the screen."""
     page.locator("main").wait_for()
     expect(page.locator("[aria-label=Loading]")).to_have_count(0)
-    found: list[str] = page.evaluate(OVERFLOW)
-    return found
+    value: list[str] = page.evaluate(OVERFLOW)
+    return value
 
 
 @SIZES

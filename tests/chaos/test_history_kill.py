@@ -37,9 +37,9 @@ class Home:
 
     def runs(self) -> dict[str, ReplayCheck]:
         async def look() -> dict[str, ReplayCheck]:
-            async with embedded(Settings({"home": str(self.folder)}), read_only=True) as here:
-                found = await here.api.list(limit=100)
-                return {one.execution_id: await here.api.replay(one.execution_id) for one in found}
+            async with embedded(Settings({"home": str(self.folder)}), read_only=True) as runtime:
+                listed = await runtime.api.list(limit=100)
+                return {run.execution_id: await runtime.api.replay(run.execution_id) for run in listed}
 
         return asyncio.run(look()) if (self.folder / "arclog.db").exists() else {}
 
@@ -99,8 +99,8 @@ def test_so_do_all_of_them_on_postgresql(recorded: Home, tmp_path: Path, postgre
     def runs(url: str) -> dict[str, ReplayCheck]:
         async def look() -> dict[str, ReplayCheck]:
             async with embedded(settings(url)) as place:
-                found = await place.api.list(limit=100)
-                return {one.execution_id: await place.api.replay(one.execution_id) for one in found}
+                listed = await place.api.list(limit=100)
+                return {run.execution_id: await place.api.replay(run.execution_id) for run in listed}
 
         return asyncio.run(look())
 

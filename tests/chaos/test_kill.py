@@ -53,15 +53,15 @@ class Cli:
         """Runs on this home, newest first."""
 
         async def look() -> list[str]:
-            async with embedded(Settings({"home": str(self.home)}), read_only=True) as here:
-                return [one.execution_id for one in await here.api.list(limit=1000)]
+            async with embedded(Settings({"home": str(self.home)}), read_only=True) as runtime:
+                return [run.execution_id for run in await runtime.api.list(limit=1000)]
 
         return asyncio.run(look()) if (self.home / "arclog.db").exists() else []
 
     def story(self, execution_id: str) -> tuple[Summary, list[dict[str, Any]]]:
         async def look() -> tuple[Summary, list[dict[str, Any]]]:
-            async with embedded(Settings({"home": str(self.home)}), read_only=True) as here:
-                return await here.api.summary(execution_id), await here.api.events(execution_id, limit=100_000)
+            async with embedded(Settings({"home": str(self.home)}), read_only=True) as runtime:
+                return await runtime.api.summary(execution_id), await runtime.api.events(execution_id, limit=100_000)
 
         return asyncio.run(look())
 

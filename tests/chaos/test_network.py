@@ -103,8 +103,8 @@ class Site:
         body = {"playbook": PLAYBOOK, "workload": {"ledger": str(ledger), **workload}}
         status, told = self.ask(server, "/api/execute", body)
         assert status == 201, told
-        found: str = told["execution_id"]
-        return found
+        execution_id: str = told["execution_id"]
+        return execution_id
 
     def judged(self, server: Server, ledger: Path, run: str, tasks: int = 4) -> list[dict[str, Any]]:
         """Wait for the run's end; its log is the ledger."""
@@ -120,8 +120,8 @@ class Site:
     def events(self, server: Server, run: str) -> list[dict[str, Any]]:
         status, told = self.ask(server, f"/api/executions/{run}/events?limit=1000")
         assert status == 200, told
-        found: list[dict[str, Any]] = told["events"]
-        return found
+        events: list[dict[str, Any]] = told["events"]
+        return events
 
     def said(self, process: Process, words: str) -> int:
         return process.log.read_text(errors="replace").count(words)

@@ -97,19 +97,21 @@ class Site:
             request = ExecuteRequest(playbook=text, workload={"ledger": str(self.ledger), **workload})
             return (await here.api.execute(request)).execution_id
 
-        found: str = self.ask(go)
-        return found
+        answer: str = self.ask(go)
+        return answer
 
     def ask(self, question: Callable[[Embedded], Any], *, read_only: bool = False) -> Any:
         async def go() -> Any:
-            async with embedded(Settings({"home": str(self.home)}), read_only=read_only) as here:
-                return await question(here)
+            async with embedded(Settings({"home": str(self.home)}), read_only=read_only) as runtime:
+                return await question(runtime)
 
         return asyncio.run(go())
 
     def events(self, execution_id: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.ask(lambda here: here.api.events(execution_id, limit=10_000), read_only=True)
-        return found
+        answer: list[dict[str, Any]] = self.ask(
+            lambda here: here.api.events(execution_id, limit=10_000), read_only=True
+        )
+        return answer
 
     def completed(self, execution_id: str) -> list[dict[str, Any]]:
         """The events of a run, once it has ended well; its log is whole."""
@@ -129,8 +131,8 @@ class Site:
         async def summary(here: Embedded) -> str:
             return (await here.api.summary(execution_id)).state
 
-        found: str = self.ask(summary, read_only=True)
-        return found
+        answer: str = self.ask(summary, read_only=True)
+        return answer
 
     def holders(self, execution_id: str) -> list[str]:
         """The workers that hold commands of a run."""
@@ -142,8 +144,8 @@ class Site:
                 if command.worker_id
             ]
 
-        found: list[str] = self.ask(held, read_only=True)
-        return found
+        answer: list[str] = self.ask(held, read_only=True)
+        return answer
 
     def lines(self) -> list[str]:
         return self.ledger.read_text().splitlines()
@@ -168,11 +170,11 @@ def until(happened: Callable[[], bool], site: Site) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    one = Site(tmp_path)
+    site = Site(tmp_path)
     try:
-        yield one
+        yield site
     finally:
-        one.close()
+        site.close()
 
 
 def reasons(events: list[dict[str, Any]]) -> list[str]:

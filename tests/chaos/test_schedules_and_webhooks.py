@@ -107,8 +107,8 @@ class Site:
 
     def ask(self, question: Callable[[Embedded], Any]) -> Any:
         async def go() -> Any:
-            async with embedded(Settings({"home": str(self.home)}), read_only=True) as here:
-                return await question(here)
+            async with embedded(Settings({"home": str(self.home)}), read_only=True) as runtime:
+                return await question(runtime)
 
         return asyncio.run(go())
 
@@ -116,11 +116,11 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     with Web() as web:
-        one = Site(tmp_path, web)
+        site = Site(tmp_path, web)
         try:
-            yield one
+            yield site
         finally:
-            one.kill()
+            site.kill()
 
 
 def test_killed_while_it_fires_and_delivers(site: Site) -> None:
@@ -204,8 +204,8 @@ def _checked(site: Site, views: list[ScheduleView], asked: list[str]) -> None:
             assert (types["playbook.finished"], types["playbook.processed"]) == (1, 1)
             schedule = events[0]["payload"]["workload"]["schedule"]
             ran[schedule["name"], schedule["due"]] += 1
-            (told,) = await here.engine.store.deliveries(int(run.execution_id))
-            assert told.state == DELIVERED
+            (delivery,) = await here.engine.store.deliveries(int(run.execution_id))
+            assert delivery.state == DELIVERED
 
     site.ask(look)
     assert set(ran.values()) == {1}, [time for time, count in ran.items() if count > 1]
@@ -218,10 +218,10 @@ def _checked(site: Site, views: list[ScheduleView], asked: list[str]) -> None:
         gaps = {later - earlier for earlier, later in pairwise(times)}
         assert gaps == {timedelta(seconds=step)}, f"{name}: a time is missing"
     received: set[str] = set()
-    for one in site.web.asked:
-        said = verify(SECRET, one.headers, one.body, seen=Seen())
-        assert (said["event"], said["delivery"]) == ("playbook.completed", f"{said['execution_id']}-1")
-        received.add(said["execution_id"])
+    for request in site.web.asked:
+        verified = verify(SECRET, request.headers, request.body, seen=Seen())
+        assert (verified["event"], verified["delivery"]) == ("playbook.completed", f"{verified['execution_id']}-1")
+        received.add(verified["execution_id"])
     assert received == runs
     print(f"{len(runs)} runs, {len(site.web.asked)} webhooks")
 

@@ -118,16 +118,16 @@ class Cli:
 
     def ids(self) -> list[str]:
         async def look() -> list[str]:
-            async with embedded(Settings({"home": str(self.home)}), read_only=True) as here:
-                return [one.execution_id for one in await here.api.list(limit=10)]
+            async with embedded(Settings({"home": str(self.home)}), read_only=True) as runtime:
+                return [run.execution_id for run in await runtime.api.list(limit=10)]
 
         return asyncio.run(look()) if (self.home / "arclog.db").exists() else []
 
     def story(self) -> tuple[Any, list[dict[str, Any]]]:
         async def look() -> tuple[Any, list[dict[str, Any]]]:
-            async with embedded(Settings({"home": str(self.home)}), read_only=True) as here:
-                (only,) = await here.api.list(limit=10)
-                return await here.api.summary(only.execution_id), await here.api.events(
+            async with embedded(Settings({"home": str(self.home)}), read_only=True) as runtime:
+                (only,) = await runtime.api.list(limit=10)
+                return await runtime.api.summary(only.execution_id), await runtime.api.events(
                     only.execution_id, limit=100_000
                 )
 
@@ -149,7 +149,9 @@ def database(postgres: Database) -> Database:
 
 def test_the_playbook_is_the_specs_own_word_for_word() -> None:
     """All but credential, SQL and workload stands in the published example, in the same order."""
-    step = next(one for one in yaml.safe_load(PLAYBOOK.read_text())["workflow"] if one["step"] == "fetch_all_endpoints")
+    step = next(
+        step for step in yaml.safe_load(PLAYBOOK.read_text())["workflow"] if step["step"] == "fetch_all_endpoints"
+    )
     assert [task["name"] for task in step["tool"]] == [
         "init_iter",
         "fetch_page",

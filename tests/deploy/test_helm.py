@@ -55,8 +55,8 @@ EVERYTHING: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def helm() -> Iterator[Helm]:
-    with Helm() as one:
-        yield one
+    with Helm() as helm:
+        yield helm
 
 
 @pytest.fixture(scope="module")
@@ -70,16 +70,16 @@ def everything(helm: Helm) -> list[dict[str, Any]]:
 
 
 def named(objects: list[dict[str, Any]], kind: str, part: str = "") -> dict[str, Any]:
-    (one,) = [each for each in objects if each["kind"] == kind and part in each["metadata"]["name"]]
+    (one,) = [resource for resource in objects if resource["kind"] == kind and part in resource["metadata"]["name"]]
     return one
 
 
 def containers(objects: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [
-        (each["spec"]["template"]["spec"], container)
-        for each in objects
-        if each["kind"] == "Deployment"
-        for container in each["spec"]["template"]["spec"]["containers"]
+        (resource["spec"]["template"]["spec"], container)
+        for resource in objects
+        if resource["kind"] == "Deployment"
+        for container in resource["spec"]["template"]["spec"]["containers"]
     ]
 
 
@@ -112,7 +112,7 @@ def test_every_container_runs_what_arclog_understands(plain: list[dict[str, Any]
     for _, container in containers([*plain, *everything]):
         command, *rest = container["args"]
         parser_of(command).parse(rest)
-        variables = [each["name"] for each in container["env"]]
+        variables = [variable["name"] for variable in container["env"]]
         assert len(variables) == len(set(variables))
         assert {name for name in variables if name.startswith("ARCLOG_")} <= known
         assert container["image"] == f"arclog:{__version__}"
@@ -141,20 +141,22 @@ def test_servers_are_probed_and_leave_slowly(plain: list[dict[str, Any]]):
 
 def test_no_secret_is_written_out(everything: list[dict[str, Any]]):
     for _, container in containers(everything):
-        for each in container["env"]:
-            if each["name"] in ("ARCLOG_STORE_URL", "ARCLOG_BUS_URL", "ARCLOG_TOKEN"):
-                assert set(each) == {"name", "valueFrom"}
+        for variable in container["env"]:
+            if variable["name"] in ("ARCLOG_STORE_URL", "ARCLOG_BUS_URL", "ARCLOG_TOKEN"):
+                assert set(variable) == {"name", "valueFrom"}
 
 
 def test_all_servers_are_given_one_key_and_workers_that_are_to_have_it(everything: list[dict[str, Any]]):
     """As a file from the same Kubernetes secret, with rights that arclog takes: not its own file, and readable."""
     having = []
     for pod, container in containers(everything):
-        found = {each["name"]: each.get("value") for each in container["env"]}.get("ARCLOG_SECRETS_KEY_FILE")
-        volumes = [each["secret"] for each in pod["volumes"] if "secret" in each]
+        found = {variable["name"]: variable.get("value") for variable in container["env"]}.get(
+            "ARCLOG_SECRETS_KEY_FILE"
+        )
+        volumes = [volume["secret"] for volume in pod["volumes"] if "secret" in volume]
         assert bool(found) == bool(volumes)
         if found:
-            (mount,) = [each for each in container["volumeMounts"] if each.get("readOnly")]
+            (mount,) = [volumemount for volumemount in container["volumeMounts"] if volumemount.get("readOnly")]
             ((item,),) = [volume["items"] for volume in volumes]
             assert f"{mount['mountPath']}/{item['path']}" == found
             assert (volumes[0]["defaultMode"], item["key"]) == (0o440, "secrets-key")
@@ -165,9 +167,9 @@ def test_all_servers_are_given_one_key_and_workers_that_are_to_have_it(everythin
 
 def test_a_deployment_for_each_pool(everything: list[dict[str, Any]]):
     pools = {
-        each["metadata"]["labels"]["arclog/pool"]: each
-        for each in everything
-        if each["kind"] == "Deployment" and "worker" in each["metadata"]["name"]
+        result["metadata"]["labels"]["arclog/pool"]: result
+        for result in everything
+        if result["kind"] == "Deployment" and "worker" in result["metadata"]["name"]
     }
     assert set(pools) == {"default", "gpu_A.1", "heavy"}
     assert pools["gpu_A.1"]["metadata"]["name"] == "all-arclog-worker-gpu-a-1"

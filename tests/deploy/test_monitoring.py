@@ -87,16 +87,16 @@ def test_every_figure_that_is_asked_for_is_told(told: dict[str, set[str]]):
     wrong = []
     for where, query in queries():
         expression = promql_parser.parse(query.replace("$__rate_interval", "5m").replace("$job", ".*"))
-        found = list(selectors(expression))
-        assert found, f"{where} asks for nothing: {query}"
-        for each in found:
+        selectors_used = list(selectors(expression))
+        assert selectors_used, f"{where} asks for nothing: {query}"
+        for each in selectors_used:
             if each.name not in told:
                 wrong.append(f"{where}: there is no {each.name}")
                 continue
             labels = {matcher.name for matcher in each.matchers.matchers} | set(grouped(query))
             missing = labels - told[each.name] - ADDED
             # A label that belongs to another metric of the same query is checked there.
-            others = set().union(*(told.get(other.name, set()) for other in found))
+            others = set().union(*(told.get(other.name, set()) for other in selectors_used))
             if missing - others:
                 wrong.append(f"{where}: {each.name} has no label {', '.join(missing - others)}")
     assert wrong == []

@@ -151,8 +151,8 @@ def dialects_page() -> str:
         _table(
             ("canonical", "lifecycle", "status", "layer"),
             (
-                (_canonical(one.canonical, one.statuses), f"`{one.name}`", one.state, one.layer)
-                for one in lifecycle.TABLE
+                (_canonical(row.canonical, row.statuses), f"`{row.name}`", row.state, row.layer)
+                for row in lifecycle.TABLE
             ),
         ),
         _LIFECYCLE_MORE,

@@ -33,9 +33,9 @@ in_one_loop = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Embedded]:
     home = tmp_path_factory.mktemp("values") / "home"
-    async with embedded(Settings({"home": str(home)})) as here:
-        await here.start_worker()
-        yield here
+    async with embedded(Settings({"home": str(home)})) as runtime:
+        await runtime.start_worker()
+        yield runtime
 
 
 async def result_of(here: Embedded, playbook: str) -> Any:

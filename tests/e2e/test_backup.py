@@ -40,10 +40,10 @@ workflow:
 
 
 def ran(*words: str) -> tuple[int, str]:
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
         code = command(list(words))
-    return code, said.getvalue()
+    return code, stream.getvalue()
 
 
 def home_of(folder: Path) -> Settings:
@@ -76,18 +76,18 @@ async def test_a_backup_under_load_is_restored_replays_and_goes_on(tmp_path: Pat
         await followed(client, ids[0], until="step.done")  # its result is stored
         await asyncio.to_thread(back_up, server.settings, copy)
         later = await start(client)
-    async with embedded(home_of(home), read_only=True) as here:
-        original = {execution_id: await logged(here, execution_id) for execution_id in ids}
+    async with embedded(home_of(home), read_only=True) as runtime:
+        original = {execution_id: await logged(runtime, execution_id) for execution_id in ids}
     restore(home_of(again), copy)
-    async with embedded(home_of(again), read_only=True) as here:
-        listed = {run.execution_id: run.state for run in await here.api.list(limit=100)}
+    async with embedded(home_of(again), read_only=True) as runtime:
+        listed = {run.execution_id: run.state for run in await runtime.api.list(limit=100)}
         assert set(listed) == set(ids)
         assert later not in listed
         assert "RUNNING" in listed.values(), "nothing was under way: this shows nothing about a backup under load"
         for execution_id in ids:
-            events = await logged(here, execution_id)
+            events = await logged(runtime, execution_id)
             assert events == original[execution_id][: len(events)], "a backup is a beginning of what came to be"
-            assert (await here.engine.live.folded(int(execution_id))).state.head == len(events)
+            assert (await runtime.engine.live.folded(int(execution_id))).state.head == len(events)
     # The runs go on to their ends, on a server of their own.
     async with running(again, worker=True, **{"leases.seconds": 1}) as server, server.client() as client:
         for execution_id in ids:
@@ -98,10 +98,10 @@ async def test_a_backup_under_load_is_restored_replays_and_goes_on(tmp_path: Pat
             content = await client.get("/api/result/resolve", params={"ref": stored["ref"]})
             assert content.is_success, content.text
             assert "x" * 200_000 in content.text
-    async with embedded(home_of(again), read_only=True) as here:
+    async with embedded(home_of(again), read_only=True) as runtime:
         for execution_id in ids:
             # Tasks that were under way at the backup are run again: not one process wrote this log.
-            check_log(await logged(here, execution_id), "chain", one_process=False)
+            check_log(await logged(runtime, execution_id), "chain", one_process=False)
 
 
 @pytest.fixture

@@ -45,15 +45,15 @@ class Home:
 
     def says(self, *words: str, code: int = 0) -> str:
         found = command([*words, "--home", str(self.folder / "home")])
-        said = self._capsys.readouterr()
-        assert found == code, said
-        return said.out + said.err
+        output = self._capsys.readouterr()
+        assert found == code, output
+        return output.out + output.err
 
     def json(self, *words: str, code: int = 0) -> Any:
         found = command([*words, "--json", "--home", str(self.folder / "home")])
-        said = self._capsys.readouterr()
-        assert found == code, said
-        return json.loads(said.out or said.err)
+        output = self._capsys.readouterr()
+        assert found == code, output
+        return json.loads(output.out or output.err)
 
 
 @pytest.fixture
@@ -79,10 +79,10 @@ def test_of_a_thousand_items_the_three_that_failed_run_again_with_a_fixed_playbo
     assert sorted(items) == [3, 500, 999]
     assert f"retry of {first['execution_id']}" in home.says("show", again["execution_id"])
     assert "2 runs checked" in home.says("replay", "--all", "--since", "1h")
-    found = home.json("diff", first["execution_id"], again["execution_id"], code=1)
-    assert found["divergence"]["step"] == "each"
-    assert found["net"]["steps_changed"] == ["each"]
-    assert "each.results[3]" in {value["path"] for value in found["values"]}
+    body = home.json("diff", first["execution_id"], again["execution_id"], code=1)
+    assert body["divergence"]["step"] == "each"
+    assert body["net"]["steps_changed"] == ["each"]
+    assert "each.results[3]" in {value["path"] for value in body["values"]}
 
 
 SMALL = """
@@ -106,9 +106,9 @@ def test_a_fork_goes_on_from_an_event_and_a_verdict_says_what_has_no_place(home:
     began = next(event["seq"] for event in events if event["event_type"] == "task.started")
     assert home.json("fork", run["execution_id"], "--at", str(began), "--set", "n=9")["result"] == "high"
     renamed = home.file("renamed.yaml", SMALL.replace("step: low", "step: small"))
-    said = home.says("fork", run["execution_id"], "--at", str(ended + 1), "--playbook", renamed, code=2)
-    assert "the token that step start (run 1) gave to step low has no arc" in said
-    assert f"it fits up to event {ended}" in said
+    output = home.says("fork", run["execution_id"], "--at", str(ended + 1), "--playbook", renamed, code=2)
+    assert "the token that step start (run 1) gave to step low has no arc" in output
+    assert f"it fits up to event {ended}" in output
     there = ("fork", run["execution_id"], "--at", str(ended + 1), "--playbook", renamed, "--map", "low=small")
     assert home.json(*there)["result"] == "low"
     assert "has events 1 to" in home.says("fork", run["execution_id"], "--at", "999", code=2)
@@ -129,10 +129,10 @@ def test_a_log_that_this_arclog_would_not_write_is_a_difference(home: Home) -> N
     assert found["difference"]["recorded"]["payload"]["selected"][0]["step"] == "low"
     assert found["difference"]["decided"]["payload"]["selected"][0]["step"] == "high"
     assert found["difference"]["fields"] == ["payload"]
-    said = home.says("replay", "--all", code=1)
-    assert f"small {run['execution_id']}" in said
-    assert "1 run checked" in said
-    assert "1 differ" in said
+    output = home.says("replay", "--all", code=1)
+    assert f"small {run['execution_id']}" in output
+    assert "1 run checked" in output
+    assert "1 differ" in output
 
 
 def test_events_of_all_runs_are_searched_by_type_entity_and_condition(home: Home) -> None:
@@ -175,13 +175,13 @@ def test_a_changed_condition_is_simulated_over_two_hundred_runs(home: Home) -> N
     file = home.file("small.yaml", SMALL)
     home.says("run", home.file("many.yaml", MANY), "--quiet")
     changed = home.file("changed.yaml", SMALL.replace("< 5", "< 4"))
-    found = home.json("simulate", changed, "--last", "200", code=1)
-    assert found["verdicts"] == {"path": 20, "same": 180}
-    assert {run["divergence"]["step"] for run in found["runs"] if run["verdict"] == "path"} == {"start"}
-    said = home.says("simulate", changed, "--last", "200", code=1)
-    assert "after step start the run went to low" in said
-    assert "200 runs, 400 steps simulated: 20 path, 180 same" in said
-    assert "1 run, 2 steps simulated: 1 same" in home.says("simulate", file, "--from", found["runs"][0]["execution_id"])
+    body = home.json("simulate", changed, "--last", "200", code=1)
+    assert body["verdicts"] == {"path": 20, "same": 180}
+    assert {run["divergence"]["step"] for run in body["runs"] if run["verdict"] == "path"} == {"start"}
+    output = home.says("simulate", changed, "--last", "200", code=1)
+    assert "after step start the run went to low" in output
+    assert "200 runs, 400 steps simulated: 20 path, 180 same" in output
+    assert "1 run, 2 steps simulated: 1 same" in home.says("simulate", file, "--from", body["runs"][0]["execution_id"])
 
 
 SECRET = """
@@ -206,26 +206,26 @@ def test_an_exported_run_is_opened_in_an_empty_home_and_has_no_secret(
     with ZipFile(file) as archive:
         assert not [name for name in archive.namelist() if b"correct-horse" in archive.read(name)]
     monkeypatch.delenv("HISTORY_TEST_SECRET")
-    there = Home(tmp_path / "there", home._capsys)
-    assert there.json("import", file)["results"] == 1
-    assert [run["imported"] for run in there.json("list")] == [True]
-    assert "imported" in there.says("list")
-    assert "recorded elsewhere; read-only" in there.says("show", "last")
-    assert there.json("show", run["execution_id"][:8])["result"] == 30000
-    assert "no difference" in there.says("replay", "last")
-    assert home.says("events", "last") == there.says("events", "last")
-    ((mine,), (theirs,)) = (each.json("result", "list", "last") for each in (home, there))
+    other_home = Home(tmp_path / "there", home._capsys)
+    assert other_home.json("import", file)["results"] == 1
+    assert [run["imported"] for run in other_home.json("list")] == [True]
+    assert "imported" in other_home.says("list")
+    assert "recorded elsewhere; read-only" in other_home.says("show", "last")
+    assert other_home.json("show", run["execution_id"][:8])["result"] == 30000
+    assert "no difference" in other_home.says("replay", "last")
+    assert home.says("events", "last") == other_home.says("events", "last")
+    ((mine,), (theirs,)) = (each.json("result", "list", "last") for each in (home, other_home))
     assert (mine["ref"], mine["bytes"]) == (theirs["ref"], theirs["bytes"])
-    assert "is read-only" in there.says("cancel", "last", "--reason", "no", code=2)
-    assert there.json("simulate", home.file("secret.yaml", SECRET), "--from", "last")["verdicts"] == {"same": 1}
+    assert "is read-only" in other_home.says("cancel", "last", "--reason", "no", code=2)
+    assert other_home.json("simulate", home.file("secret.yaml", SECRET), "--from", "last")["verdicts"] == {"same": 1}
     monkeypatch.setenv("HISTORY_TEST_SECRET", "correct-horse-battery")
-    assert there.json("retry", "last", "--from", "end")["result"] == 30000
+    assert other_home.json("retry", "last", "--from", "end")["result"] == 30000
     assert "cannot write" in home.says("export", "last", "-o", str(tmp_path / "nowhere" / "run.arclog"), code=2)
     damaged = bytearray(Path(file).read_bytes())
     damaged[100] ^= 1
     Path(file).write_bytes(damaged)
-    assert "part log.jsonl does not match its checksum" in there.says("import", file, code=2)
-    assert "cannot read" in there.says("import", file + "x", code=2)
+    assert "part log.jsonl does not match its checksum" in other_home.says("import", file, code=2)
+    assert "cannot read" in other_home.says("import", file + "x", code=2)
 
 
 TRACED = """
@@ -252,11 +252,11 @@ def test_a_number_is_traced_to_the_http_response_that_it_came_from(home: Home) -
         host = web.url().removeprefix("http://").rstrip("/")
         run = home.json("run", home.file("traced.yaml", TRACED), "--set", f"host={host}")
     assert run["result"] == {"total": 9}
-    said = home.says("trace", "last", "--value", "result.total")
-    (line,) = [line for line in said.splitlines() if "fetch.fetch_task.data.prices" in line]
+    output = home.says("trace", "last", "--value", "result.total")
+    (line,) = [line for line in output.splitlines() if "fetch.fetch_task.data.prices" in line]
     assert f"[4,5] · http · url http://{host}/orders/3 · method GET · status 200 · event 8" in line
     assert line.endswith("traced.yaml:7:11")
-    assert "workload.id = 3 · the playbook's default" in said
+    assert "workload.id = 3 · the playbook's default" in output
     node = home.json("trace", "last", "--value", "result.total")["node"]
     assert (node["value"], node["source"].rpartition("/")[2]) == (9, "traced.yaml:4:36")
     assert "has no value 'nothing'" in home.says("trace", "last", "--value", "nothing", code=2)
@@ -321,18 +321,18 @@ def test_two_playbooks_are_compared_by_their_nets_and_their_texts(home: Home) ->
     changed = ITEMS.replace("- {step: end,", "- {step: finish,").replace("step: end}", "step: finish}")
     changed = changed.replace("metadata: {name: items}", "metadata: {name: items}\nworkload: {at: 1}")
     a, b = home.file("a.yaml", ITEMS), home.file("b.yaml", changed)
-    found = home.json("diff", a, b, code=1)
-    assert found["net"] == {
+    body = home.json("diff", a, b, code=1)
+    assert body["net"] == {
         "steps_added": ["finish"],
         "steps_removed": ["end"],
         "steps_changed": [],
         "arcs_added": ["each → finish"],
         "arcs_removed": ["each → end"],
     }
-    assert found["settings"] == ["workload"]
-    assert "+workload: {at: 1}\n" in found["diff"]
-    said = home.says("diff", a, b, code=1)
-    assert all(line in said for line in ("+ step finish", "- step end", "+ arc each → finish", "~ workload"))
+    assert body["settings"] == ["workload"]
+    assert "+workload: {at: 1}\n" in body["diff"]
+    output = home.says("diff", a, b, code=1)
+    assert all(line in output for line in ("+ step finish", "- step end", "+ arc each → finish", "~ workload"))
     commented = home.file("c.yaml", "# the same\n\n" + ITEMS)
     assert "the same steps, arcs and settings" in home.says("diff", a, commented)
     other = home.file("d.yaml", changed.replace("{at: 1}", "{at: 2}"))
@@ -342,9 +342,9 @@ def test_two_playbooks_are_compared_by_their_nets_and_their_texts(home: Home) ->
 def test_two_versions_of_the_catalog_and_a_file_are_compared(home: Home) -> None:
     for text in (ITEMS, FIXED):
         home.says("catalog", "register", home.file("items.yaml", text))
-    found = home.json("diff", "items@1", "items@2", code=1)
-    assert (found["a"], found["b"], found["net"]["steps_changed"]) == ("items@1", "items@2", ["each"])
-    assert found["diff"] == home.json("catalog", "diff", "items@1", "2")["diff"].replace("items ", "items@")
+    body = home.json("diff", "items@1", "items@2", code=1)
+    assert (body["a"], body["b"], body["net"]["steps_changed"]) == ("items@1", "items@2", ["each"])
+    assert body["diff"] == home.json("catalog", "diff", "items@1", "2")["diff"].replace("items ", "items@")
     assert home.json("diff", home.file("own.yaml", FIXED), "items@2")["net"] is None
     assert "nothing is registered under" in home.says("diff", "other@1", "items@2", code=2)
 
@@ -357,8 +357,8 @@ def test_versions_of_the_catalog_that_need_files_are_compared(home: Home) -> Non
         home.file("a.sh", script)
         home.says("catalog", "register", file)
     (home.folder / "a.sh").unlink()
-    found = home.json("diff", "report@1", "report@2", code=1)
-    assert (found["net"]["steps_changed"], found["diff"]) == (["a"], "")
+    body = home.json("diff", "report@1", "report@2", code=1)
+    assert (body["net"]["steps_changed"], body["diff"]) == (["a"], "")
 
 
 def test_digits_are_a_run_even_where_a_file_has_that_name(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,9 +386,9 @@ def test_a_run_and_a_playbook_are_not_compared(home: Home) -> None:
     file = home.file("a.yaml", "metadata: {name: a}\nworkflow: [{step: a, tool: {kind: noop}}]\n")
     home.says("run", file)
     for words in (("last", file), (file, "last")):
-        said = home.says("diff", *words, code=2)
-        assert f"last is a run and {file} is a playbook" in said
-        assert f"arclog simulate {file} --from last" in said
+        output = home.says("diff", *words, code=2)
+        assert f"last is a run and {file} is a playbook" in output
+        assert f"arclog simulate {file} --from last" in output
     assert "cannot read" in home.says("diff", file, str(home.folder / "none.yaml"), code=2)
 
 

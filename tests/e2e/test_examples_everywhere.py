@@ -74,12 +74,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "ARCLOG_TASKS_ALLOW_WRITE": tempfile.gettempdir(),
         "ARCLOG_TASKS_ALLOW_NETWORKS": "all",
     }
-    one = Cluster(tmp_path_factory.mktemp("cluster"), servers=1, pools=[["default"]], settings=reachable)
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), servers=1, pools=[["default"]], settings=reachable)
     try:
-        one.start()
-        yield one
+        cluster.start()
+        yield cluster
     finally:
-        one.close()
+        cluster.close()
 
 
 async def log_of(api: Api, name: str) -> tuple[Any, dict[str, Any]]:
@@ -143,9 +143,9 @@ async def test_an_example_leaves_the_same_log_at_every_size(
     name: str, tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # examples make files where they run
-    async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
-        await here.start_worker()
-        alone = await log_of(here.api, name)
+    async with embedded(Settings({"home": str(tmp_path / "home")})) as runtime:
+        await runtime.start_worker()
+        alone = await log_of(runtime.api, name)
     async with AsyncClient(cluster.url) as there:
         together = await log_of(there, name)
     assert alone[0] == together[0] == EXAMPLES[name]

@@ -111,8 +111,8 @@ def test_pages_with_retries(where: Path, web: Web) -> None:
     summary = run(PAGES, "--set", f"api_url={web.url('')}")
 
     assert summary["result"] == {"items": [10, 11, 20, 21, 30, 31], "statuses": [200, 200, 200]}
-    assert [dict(asked.query)["page"] for asked in web.asked] == ["1", "1", "1", "1", "2", "3"]
-    keys = [asked.headers["idempotency-key"] for asked in web.asked]
+    assert [dict(request.query)["page"] for request in web.asked] == ["1", "1", "1", "1", "2", "3"]
+    keys = [request.headers["idempotency-key"] for request in web.asked]
     assert len(set(keys[:4])) == 1
     assert len(set(keys)) == 3
     failed = [event["payload"]["outcome"] for event in events("task.attempt.failed")]
@@ -176,7 +176,7 @@ def test_large_bodies_stay_out_of_the_log_and_are_used_all_the_same(where: Path,
     summary = run(LARGE, "--set", f"base={web.url('')}")
 
     assert summary["result"] == {"sum": sum(range(200))}
-    put, post = (asked for asked in web.asked if asked.path == "/up")
+    put, post = (request for request in web.asked if request.path == "/up")
     assert put.body == blob
     assert json.loads(post.body) == rows
     done = {event["task"]: event["payload"]["outcome"] for event in events("task.done")}

@@ -77,10 +77,10 @@ def test_a_run_that_kills_the_process_twice_is_quarantined(tmp_path: Path, bomb:
 
     third = process(home, "serve", run=run)
     assert third.returncode == 0, third.stderr
-    told = json.loads(third.stdout)
-    assert told["healthy"] == "COMPLETED"
-    assert "poison: arclog died 2 times in a row while it" in told["why"]
-    assert f"arclog resume {run}" in told["why"]
+    body = json.loads(third.stdout)
+    assert body["healthy"] == "COMPLETED"
+    assert "poison: arclog died 2 times in a row while it" in body["why"]
+    assert f"arclog resume {run}" in body["why"]
     assert f"execution {run}: poison" in third.stderr
     fourth = process(home, "serve", run=run)
     assert fourth.returncode == 0, fourth.stderr
@@ -88,9 +88,9 @@ def test_a_run_that_kills_the_process_twice_is_quarantined(tmp_path: Path, bomb:
     # With the bounds of every day the run fails, and nothing dies.
     released = process(home, "release", run=run)
     assert released.returncode == 0, released.stderr
-    told = json.loads(released.stdout)
-    assert told["state"] == "FAILED"
-    assert "decision.max_bytes" in told["error"]
+    body = json.loads(released.stdout)
+    assert body["state"] == "FAILED"
+    assert "decision.max_bytes" in body["error"]
 
 
 @pytest.mark.soak
@@ -123,8 +123,8 @@ def test_resume_continues_a_run_in_quarantine(tmp_path: Path, work: int) -> None
     playbook = "{metadata: {name: quick}, workflow: [{step: start, tool: {kind: noop}}]}"
 
     async def interrupted() -> str:
-        async with embedded(Settings({"home": str(tmp_path)})) as here:
-            return (await here.api.execute(ExecuteRequest(playbook))).execution_id
+        async with embedded(Settings({"home": str(tmp_path)})) as runtime:
+            return (await runtime.api.execute(ExecuteRequest(playbook))).execution_id
 
     run = asyncio.run(interrupted())
     for number in range(MAX_CRASHES):

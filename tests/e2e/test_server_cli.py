@@ -249,7 +249,7 @@ def test_a_run_and_how_it_is_looked_at(places: tuple[Place, Place]) -> None:
 
 
 def test_the_events_and_logs_of_a_run(places: tuple[Place, Place]) -> None:
-    told = each(
+    outputs = each(
         places,
         "run hello.yaml",
         "events last",
@@ -263,14 +263,14 @@ def test_the_events_and_logs_of_a_run(places: tuple[Place, Place]) -> None:
         "logs last --grep world --step start --stream stdout",
         "logs last --step nosuch",
     )
-    assert [code for code, _, _ in told] == [0] * 10 + [2]
+    assert [code for code, _, _ in outputs] == [0] * 10 + [2]
 
 
 def test_what_a_run_that_has_ended_can_be_told(places: tuple[Place, Place]) -> None:
-    told = each(
+    outputs = each(
         places, "run hello.yaml", "cancel last", "pause last --json", "resume last", "retry last", "gc --dry-run"
     )
-    assert [code for code, _, _ in told] == [0, 2, 2, 0, 0, 0]
+    assert [code for code, _, _ in outputs] == [0, 2, 2, 0, 0, 0]
 
 
 def test_a_run_that_fails(places: tuple[Place, Place]) -> None:
@@ -299,8 +299,8 @@ def test_stored_results(places: tuple[Place, Place], where: Path) -> None:
     each(places, "run storing.yaml", "result list last", "result list last --json")
 
     def ref(place: Place) -> str:
-        found: str = place.json("result", "list", "last")[0]["ref"]
-        return found
+        ref: str = place.json("result", "list", "last")[0]["ref"]
+        return ref
 
     both(places, lambda place: place("result", "show", ref(place)))
     both(places, lambda place: place("result", "show", ref(place), "--json"))
@@ -314,7 +314,7 @@ def test_stored_results(places: tuple[Place, Place], where: Path) -> None:
 
 
 def test_the_catalog(places: tuple[Place, Place]) -> None:
-    told = each(
+    outputs = each(
         places,
         "catalog register daily.yaml",
         "catalog register daily.yaml",
@@ -333,7 +333,7 @@ def test_the_catalog(places: tuple[Place, Place]) -> None:
         "catalog list",
         "catalog archive reports/daily --undo",
     )
-    assert [code for code, _, _ in told] == [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0]
+    assert [code for code, _, _ in outputs] == [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0]
 
 
 def test_what_a_run_is_told(places: tuple[Place, Place]) -> None:
@@ -379,7 +379,7 @@ def test_a_run_is_cancelled(places: tuple[Place, Place]) -> None:
 
 
 def test_what_is_not_there(places: tuple[Place, Place]) -> None:
-    told = each(
+    outputs = each(
         places,
         "list",
         "run hello.yaml --quiet",
@@ -389,7 +389,7 @@ def test_what_is_not_there(places: tuple[Place, Place]) -> None:
         "run nosuch.yaml",
         "run no/such",
     )
-    assert [code for code, _, _ in told] == [0, 0, 2, 2, 2, 2, 2]
+    assert [code for code, _, _ in outputs] == [0, 0, 2, 2, 2, 2, 2]
 
 
 def test_a_detached_run_goes_on_at_the_server(places: tuple[Place, Place]) -> None:
@@ -454,19 +454,19 @@ def on_a_terminal(*words: str, keys: tuple[tuple[str, bytes], ...]) -> tuple[int
 
 def test_a_server_that_is_killed_and_comes_back_is_followed_without_a_gap(where: Path) -> None:
     server, url = up("served")
-    there = Place("there", "--server", url)
-    watching = there.started("run", "waiting.yaml")
-    started = there.json("status", "last")["execution_id"]
-    following = there.started("events", started, "--follow", "--json")
+    place = Place("there", "--server", url)
+    watching = place.started("run", "waiting.yaml")
+    started = place.json("status", "last")["execution_id"]
+    following = place.started("events", started, "--follow", "--json")
     server.process.kill()
     server.ended()
     again, _ = up("served", url.rpartition(":")[2])
-    assert there("signal", started, "go")[0] == 0
+    assert place("signal", started, "go")[0] == 0
     code, rest, err = following.ended()
     assert (code, err) == (0, "")
     seqs = [json.loads(line)["seq"] for line in (following.first + rest).splitlines()]
     assert seqs == list(range(1, len(seqs) + 1))
-    assert seqs[-1] >= there.json("events", started, "--type", "playbook.finished")["seq"]
+    assert seqs[-1] >= place.json("events", started, "--type", "playbook.finished")["seq"]
     code, out, _ = watching.ended()
     assert code == 0
     assert "waiting completed" in out
@@ -481,16 +481,16 @@ PRINTING = WAITING.replace("kind: noop, data: 1", "kind: shell, command: [echo, 
 def test_logs_are_followed_across_a_killed_server(where: Path) -> None:
     (where / "printing.yaml").write_text(PRINTING)
     server, url = up("served")
-    there = Place("there", "--server", url)
-    watching = there.started("run", "printing.yaml")
+    place = Place("there", "--server", url)
+    watching = place.started("run", "printing.yaml")
     assert watching.first.strip() == "start │ before"
-    following = there.started("logs", "last", "--follow", "--json")
+    following = place.started("logs", "last", "--follow", "--json")
     assert json.loads(following.first)["text"] == "before"
-    run = there.json("status", "last")["execution_id"]
+    run = place.json("status", "last")["execution_id"]
     server.process.kill()
     server.ended()
     again, _ = up("served", url.rpartition(":")[2])
-    assert there("signal", run, "go")[0] == 0
+    assert place("signal", run, "go")[0] == 0
     code, rest, err = following.ended()
     assert (code, [json.loads(line)["text"] for line in rest.splitlines()], err) == (0, ["behind"], "")
     code, out, _ = watching.ended()
@@ -532,7 +532,7 @@ def test_what_is_wrong_with_a_server_is_said(where: Path) -> None:
 
 def test_secrets(places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRM", '{"user": "ada", "password": "correct horse"}')
-    told = each(
+    outputs = each(
         places,
         "secret list",
         "secret set crm --from-env CRM --scope default/shop --json",
@@ -547,8 +547,8 @@ def test_secrets(places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -
         "secret set crm --from-env CRM --scope a/b/c/d",
         "secret list crm",
     )
-    assert [code for code, _, _ in told] == [0] * 7 + [2] * 5
-    assert "correct horse" not in "".join(out + err for _, out, err in told)
+    assert [code for code, _, _ in outputs] == [0] * 7 + [2] * 5
+    assert "correct horse" not in "".join(out + err for _, out, err in outputs)
     there = places[1]
     assert (
         "default  fields user, password at http://127.0.0.1:" in there("secret", "set", "crm", "--from-env", "CRM")[1]
@@ -567,7 +567,7 @@ def test_keys_and_what_their_holders_were_granted(places: tuple[Place, Place], m
     assert "from now on the server on this home requires a key" in made[here][2]
     assert "from now on the server at http://" in made[there][2]
     monkeypatch.setenv("ARCLOG_TOKEN", made[there][1].strip())
-    told = each(
+    outputs = each(
         places,
         "key create --name ci --role operator --role viewer --expires 90d --project shop",
         "key create --name late --role viewer --json",
@@ -576,13 +576,13 @@ def test_keys_and_what_their_holders_were_granted(places: tuple[Place, Place], m
         "key revoke nosuch",
         "key create --name x --role admin --expires 0d",
     )
-    assert [code for code, _, _ in told] == [0, 0, 0, 0, 2, 2]
-    assert "<KEY>" in told[0][1]
-    assert "boss admin default" in told[2][1]
+    assert [code for code, _, _ in outputs] == [0, 0, 0, 0, 2, 2]
+    assert "<KEY>" in outputs[0][1]
+    assert "boss admin default" in outputs[2][1]
 
     def late(place: Place) -> str:
-        found: str = place.json("key", "list")[2]["key_id"]
-        return found
+        key_id: str = place.json("key", "list")[2]["key_id"]
+        return key_id
 
     assert "revoked late" in there("key", "revoke", late(there))[1]
     both(places, lambda place: place("key", "revoke", late(place), "--quiet"))

@@ -23,8 +23,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def ran(text: str, **env: str) -> dict[str, Any]:
     Path("it.yaml").write_text(text)
     done = run_bytes("run", "it.yaml", "--json", env={**os.environ, **env})
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    body: dict[str, Any] = json.loads(done.stdout)
+    return body
 
 
 LARGEST_READ = "100000"

@@ -81,7 +81,10 @@ async def told(name: str, scratch: Path) -> str:
             for one in stored:
                 apply(program, state, one.event)
             assert (await life.engine.live.folded(record.execution_id)).state == state
-            lines += [f"run of {record.new.path} {record.new.version}", *(line(one.seq, one.event) for one in stored)]
+            lines += [
+                f"run of {record.new.path} {record.new.version}",
+                *(line(entry.seq, entry.event) for entry in stored),
+            ]
             lines += [f"    state {state.status}", f"    ctx {json.dumps(state.ctx)}"]
             lines += [f"    result {json.dumps(tidied(state.result, 0))}", ""]
         return without_ids("\n".join(lines))
@@ -90,10 +93,10 @@ async def told(name: str, scratch: Path) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_the_log_of_an_example_is_as_it_was(name: str, tmp_path: Path) -> None:
     path = HERE / "examples" / f"{name}.txt"
-    found = run_virtually(told(name, tmp_path))
+    outcome = run_virtually(told(name, tmp_path))
     if UPDATE:
-        path.write_text(found, encoding="utf-8")
-    assert found == path.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
+        path.write_text(outcome, encoding="utf-8")
+    assert outcome == path.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
 
 
 def test_what_was_promised_is_here_and_nothing_is_left_over() -> None:

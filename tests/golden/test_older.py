@@ -52,9 +52,9 @@ def test_an_attempt_that_an_older_release_restarted_is_told_as_failed() -> None:
         for seq, event in enumerate(events, 1)
     ]
     steps = [
-        (one.name, one.record["logicalAttemptId"])
-        for one in rendered_log("run", log)
-        if one.record.get("stepId") == "start"
+        (event.name, event.record["logicalAttemptId"])
+        for event in rendered_log("run", log)
+        if event.record.get("stepId") == "start"
     ]
     assert steps == [("StepStarted", 1), ("StepFailed", 1), ("StepStarted", 2), ("StepCompleted", 2)]
 

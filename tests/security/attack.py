@@ -53,26 +53,26 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--full", action="store_true", help="also those attacks that take long")
     if list(argv) == [DEMO]:
-        found = demo.demonstrated()
-        print(demo.table(found))
-        return 0 if found.holds else 1
+        table = demo.demonstrated()
+        print(demo.table(table))
+        return 0 if table.holds else 1
     if list(argv) == [HOSTILE]:
         return hostile_table()
-    asked = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     known = {attack["class"] for attack in attacks()}
-    if unknown := set(asked.classes) - known:
+    if unknown := set(options.classes) - known:
         parser.error(f"there is no class {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
     chosen = [
         attack
         for attack in attacks()
-        if (not asked.classes or attack["class"] in asked.classes) and (asked.full or not attack.get("full"))
+        if (not options.classes or attack["class"] in options.classes) and (options.full or not attack.get("full"))
     ]
     adopt_orphans()
     columns: dict[str, list[str]] = {}
-    if asked.before:
-        with older(asked.before) as tree:
-            columns[asked.before] = results(tree, chosen, asked.before)
-    columns["now"] = results(asked.tree, chosen, "now")
+    if options.before:
+        with older(options.before) as tree:
+            columns[options.before] = results(tree, chosen, options.before)
+    columns["now"] = results(options.tree, chosen, "now")
     print_table(chosen, columns)
     return 1 if any(columns["now"]) else 0
 

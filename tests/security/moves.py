@@ -171,17 +171,19 @@ def changed(site: Site, attack: Attack) -> str:
 
 def request(site: Site, attack: Attack) -> str:
     """One request or several. `status`: the answers that mean that it was refused."""
-    asked = attack["request"]
-    tenant, role = asked.get("as", "mallory/engineer").split("/") if asked.get("as") != "anybody" else ("anybody", "")
+    request = attack["request"]
+    tenant, role = (
+        request.get("as", "mallory/engineer").split("/") if request.get("as") != "anybody" else ("anybody", "")
+    )
     client = site.client(tenant, role)
-    body = asked.get("body")
+    body = request.get("body")
     if isinstance(body, dict) and "made" in body:
         body = bombs.MADE[body["made"]](**{key: value for key, value in body.items() if key != "made"})
     content = body if isinstance(body, bytes | str) or body is None else json.dumps(body)
-    headers = {"content-type": "application/json", **asked.get("headers", {})}
+    headers = {"content-type": "application/json", **request.get("headers", {})}
     answers = [
-        client.request(asked.get("method", "GET"), asked["path"], content=content, headers=headers)
-        for _ in range(asked.get("times", 1))
+        client.request(request.get("method", "GET"), request["path"], content=content, headers=headers)
+        for _ in range(request.get("times", 1))
     ]
     for answer in answers:
         if answer.status_code not in attack["status"]:

@@ -48,7 +48,7 @@ def test_long_attacks_are_stopped(site: Site, kind: str) -> None:
 
 
 def test_the_entries_are_well_formed() -> None:
-    known = attacks()
-    assert len({(attack["class"], attack["name"]) for attack in known}) == len(known)
-    for attack in known:
+    attack_rows = attacks()
+    assert len({(attack["class"], attack["name"]) for attack in attack_rows}) == len(attack_rows)
+    for attack in attack_rows:
         assert len([name for name in attack if name in MOVES]) == 1, attack

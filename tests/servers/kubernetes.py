@@ -72,9 +72,9 @@ class Helm:
         """What `helm lint` says; refuses a chart with an error."""
         answer = ctypes.c_char_p()
         self._checked(self._library.helm_sdkpy_lint(self._handle, str(chart).encode(), ctypes.byref(answer)))
-        told = json.loads(answer.value or b"{}")
-        assert not told["Errors"], told
-        return list(told["Messages"] or [])
+        body = json.loads(answer.value or b"{}")
+        assert not body["Errors"], body
+        return list(body["Messages"] or [])
 
     def install(self, chart: Path, values: dict[str, Any] | None = None, release: str = "rel") -> list[dict[str, Any]]:
         """Every object that the chart makes of these values, as the cluster was sent it."""

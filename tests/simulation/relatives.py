@@ -93,8 +93,8 @@ class Relatives:
         assert record is not None
         program = await engine.live.program(record.new.plan)
         replica = self.replicas.setdefault(execution_id, State(execution_id=execution_id))
-        for one in await store.events(execution_id, after=replica.head):
-            apply(program, replica, one.event)
+        for entry in await store.events(execution_id, after=replica.head):
+            apply(program, replica, entry.event)
         assert replica.head >= head
         if replica.head == head:
             again = encoded(replica)
@@ -155,9 +155,9 @@ class Relatives:
                 await self.tell(record.execution_id, self.verdict(wait.key, record.new.name, wait))
             elif name:
                 assert "signal" in kinds
-                given = SignalRequest(name, f"{name} {wait.key} {self.answers[wait.key]}"[:200], data={"n": 3})
+                request = SignalRequest(name, f"{name} {wait.key} {self.answers[wait.key]}"[:200], data={"n": 3})
                 self.answers[wait.key] += 1
-                await self.tell(record.execution_id, given)
+                await self.tell(record.execution_id, request)
 
     def verdict(self, key: str, playbook: str, wait: Wait | None = None) -> SignalRequest:
         """Yes, or now and then no; the same for the same question, whenever it is asked."""
@@ -261,7 +261,7 @@ class Relatives:
         world = self.world
         for record in await self.everybody():
             stored = await world.store.events(record.execution_id, limit=1_000_000)
-            assert sum(one.event.type in TERMINAL for one in stored) == 1
+            assert sum(entry.event.type in TERMINAL for entry in stored) == 1
             check_log(stored, record.new.name, one_process=self.one_process)
             live = await world.current_life.engine.live.folded(record.execution_id)
             state = live.state
@@ -310,5 +310,5 @@ class Relatives:
 
 async def timers_of(world: World, execution_id: int) -> set[str]:
     """Ids of the timers that the store has for a run."""
-    found = await world.store.due_timers(2**62, 100_000)
-    return {timer.timer_id for timer in found if timer.execution_id == execution_id}
+    timers = await world.store.due_timers(2**62, 100_000)
+    return {timer.timer_id for timer in timers if timer.execution_id == execution_id}

@@ -37,14 +37,14 @@ async def waiting_runs(world: World, life: Life) -> list[int]:
         head = 0
         while not (await life.engine.seen(int(each.execution_id))).state.timers:
             head = await life.api.wait(each.execution_id, after=head)
-    return [int(each.execution_id) for each in started]
+    return [int(run.execution_id) for run in started]
 
 
 async def fired(world: World, runs: list[int]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for run in runs:
-        found.update(one.event.type for one in await world.store.events(run))
-    return found
+        counts.update(entry.event.type for entry in await world.store.events(run))
+    return counts
 
 
 async def ended(world: World) -> int:
@@ -188,7 +188,7 @@ def test_a_clock_that_is_set_in_the_middle_fires_each_once_and_none_early(by: in
             assert (await ended(world) == COUNT) == (by > -3600)
             await asyncio.sleep(3600)
             assert await ended(world) == COUNT
-            events = [one.event for run in runs for one in await world.store.events(run, types=["timer.fired"])]
+            events = [entry.event for run in runs for entry in await world.store.events(run, types=["timer.fired"])]
             assert len(events) == COUNT
             assert all(event.at >= due for event in events)
 
@@ -240,9 +240,9 @@ def test_schedules_of_one_moment_start_one_run_each() -> None:
             for name in ("a", "b"):
                 life.tasks.append(asyncio.ensure_future(Scheduler(life.engine, name).run()))
             await asyncio.sleep(3700)
-            found = await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)
-            names = Counter(each.new.idempotency_key for each in found)
-            assert len(names) == len(found) == COUNT
+            records = await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)
+            names = Counter(record.new.idempotency_key for record in records)
+            assert len(names) == len(records) == COUNT
 
     run_virtually(story())
 
@@ -273,8 +273,8 @@ def test_a_process_that_dies_while_it_fires_schedules_starts_none_twice(at: int)
             life = world.begin_life()
             life.tasks.append(asyncio.ensure_future(Scheduler(life.engine, "second").run()))
             await asyncio.sleep(1800)
-            found = await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)
-            names = Counter(each.new.idempotency_key for each in found)
-            assert len(names) == len(found) == COUNT
+            records = await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)
+            names = Counter(record.new.idempotency_key for record in records)
+            assert len(names) == len(records) == COUNT
 
     run_virtually(story())

@@ -275,8 +275,8 @@ class MortalFamily(Mortal):
             for record in await family(world):
                 live = await world.current_life.engine.live.folded(record.execution_id)
                 again = State(execution_id=record.execution_id)
-                for one in await world.store.events(record.execution_id, limit=1_000_000):
-                    apply(live.program, again, one.event)
+                for entry in await world.store.events(record.execution_id, limit=1_000_000):
+                    apply(live.program, again, entry.event)
                 assert again == live.state
             return state
 
@@ -338,8 +338,8 @@ def test_a_child_that_starts_while_its_parent_is_told_to_pause_is_paused_too() -
     async def main() -> None:
         async def before(_: int, append: Append) -> None:
             if append.new is not None and append.new.parent_execution_id:
-                told = await world.current_life.api.signal(str(world.execution_id), SignalRequest("PAUSE", "p"))
-                assert told.paused
+                answer = await world.current_life.api.signal(str(world.execution_id), SignalRequest("PAUSE", "p"))
+                assert answer.paused
                 # Whatever follows from that is done before the child is there.
                 await asyncio.sleep(1)
 
@@ -412,7 +412,7 @@ def test_what_ends_a_parent_ends_its_children_in_the_same_way(signal: str, kill:
             await settled(world)
             await check_family(world)
             _, child = await family(world)
-            events = [one.event for one in await world.store.events(child.execution_id)]
+            events = [entry.event for entry in await world.store.events(child.execution_id)]
             ended = next(event for event in events if event.type == "execution.cancelled")
             assert ended.payload.get("code") == ("EMERGENCY_STOP" if kill else None)
             assert "its parent was cancelled: enough" in ended.payload["reason"]

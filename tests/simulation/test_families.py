@@ -47,13 +47,13 @@ def test_signals_at_any_moment_leave_the_laws_whole(group: range) -> None:
 
 
 def ends_the_same(drawn: Family, expected: dict[str, Any], it: Relatives) -> None:
-    found = run(drawn, it)
+    outcome = run(drawn, it)
     one_race = any(one.branching or one.racing for one in (drawn.main, *drawn.children))
     if one_race and expected["status"] == "FAILED":
         # Which failure comes first, and what it cancels, is the branches' or the items' own race.
-        assert found["status"] == "FAILED"
+        assert outcome["status"] == "FAILED"
     elif not any(one.racing for one in (drawn.main, *drawn.children)):
-        assert found == expected, f"SIMULATION_SEED={drawn.seed}: {drawn!r}"
+        assert outcome == expected, f"SIMULATION_SEED={drawn.seed}: {drawn!r}"
 
 
 @pytest.mark.parametrize("group", seeds(64, 8, first=50_000), ids=str)

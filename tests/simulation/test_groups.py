@@ -55,7 +55,7 @@ async def fired(life: Life, runs: Sequence[int], timer: str) -> list[Answer | Ex
 
 
 async def types(world: World, run: int) -> list[str]:
-    return [one.event.type for one in await world.store.events(run)]
+    return [entry.event.type for entry in await world.store.events(run)]
 
 
 def is_taken(answer: Answer | Exception) -> bool:

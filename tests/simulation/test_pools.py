@@ -66,7 +66,7 @@ async def seconds_until_ended(life: Life, ids: list[int]) -> float:
 
 async def are_open(world: World, ids: list[int]) -> bool:
     found = [await world.store.execution(event_id) for event_id in ids]
-    return any(each is not None and each.now.terminal_event is None for each in found)
+    return any(record is not None and record.now.terminal_event is None for record in found)
 
 
 def contended(slots: int, crowd: str, runs: int) -> float:

@@ -38,8 +38,8 @@ class Watched:
         if self.replica is None:
             self.replica = State(execution_id=append.execution_id)
         # What a reader gets back from the store, not the objects that the engine holds.
-        for one in await world.store.events(append.execution_id, after=self.replica.head):
-            apply(world.program, self.replica, one.event)
+        for entry in await world.store.events(append.execution_id, after=self.replica.head):
+            apply(world.program, self.replica, entry.event)
             again = _STATE.decode(encoded(self.replica))
             assert again == self.replica, "a snapshot does not give the state back"
         assert self.replica.head == done.last_seq
@@ -68,7 +68,7 @@ async def watched(drawn: Drawn, with_settings: Settings) -> None:
         state = await world.run()
         stored = await world.stored()
         check_log(stored, "random")
-        assert len([one for one in stored if one.event.type in TERMINAL]) == 1
+        assert len([entry for entry in stored if entry.event.type in TERMINAL]) == 1
         status = await world.current_life.api.status(str(world.execution_id))
         assert status.state == state.status
         assert status.state in {"COMPLETED", "FAILED"}

@@ -70,7 +70,7 @@ async def _logged(drawn: Drawn, around: Any) -> tuple[list[bytes], Any]:
         state = await world.run()
         stored = await world.stored()
         check_log(stored, "random")
-        return [msgspec.json.encode(one.event) for one in stored], await ending(world, state)
+        return [msgspec.json.encode(entry.event) for entry in stored], await ending(world, state)
 
 
 @pytest.mark.parametrize("group", seeds(80, 4, first=30_000), ids=str)
@@ -189,10 +189,10 @@ class CutOff(Around):
         self.cut = False
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
-        found = await self.below.claim(worker, limit, wait_s)
+        claimed = await self.below.claim(worker, limit, wait_s)
         if self.cut:
             await forever()
-        return found
+        return claimed
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         if self.cut:
@@ -213,7 +213,7 @@ def test_two_workers_after_a_lost_lease_one_result_is_accepted() -> None:
             overlap.extend(running)
             running.add(call.key)
             try:
-                if len([one for one in world.ledger.calls if one.task == "b"]) == 1:
+                if len([call for call in world.ledger.calls if call.task == "b"]) == 1:
                     cut.cut = True
                     await asyncio.sleep(3600)
             except asyncio.CancelledError:
@@ -236,10 +236,10 @@ def test_two_workers_after_a_lost_lease_one_result_is_accepted() -> None:
             await life.api.ended(str(world.execution_id))
             stored = await world.stored()
             check_log(stored, "two")
-            ends = [one.event for one in stored if one.event.type == "task.done" and one.event.task == "b"]
+            ends = [entry.event for entry in stored if entry.event.type == "task.done" and entry.event.task == "b"]
             assert len(ends) == 1
             assert [call.task for call in world.ledger.calls] == ["a", "b", "b", "two_task"]
-            claimed = next(one.event for one in stored if one.event.type == "command.claimed")
+            claimed = next(entry.event for entry in stored if entry.event.type == "command.claimed")
             assert (claimed.worker_id, claimed.fence) == ("B", 2)
             assert (await world.state()).results["two"]["result"] == {"n": 3}
 

@@ -46,7 +46,7 @@ async def run(family: Planted) -> list[tuple[Summary, list[Event], Any]]:
         found = []
         for record in reversed(await world.store.executions(limit=1000)):
             summary = await life.api.summary(str(record.execution_id))
-            events = [one.event for one in await world.store.events(record.execution_id, limit=100_000)]
+            events = [entry.event for entry in await world.store.events(record.execution_id, limit=100_000)]
             (listed,) = await life.api.list(before=str(record.execution_id + 1), limit=1)
             found.append((summary, events, listed))
         return found
@@ -109,9 +109,9 @@ def test_the_named_cause_is_always_a_planted_one(group: range) -> None:
     for seed in group:
         family = planted(seed)
         try:
-            found = run_virtually(run(family))
-            runs = {summary.execution_id: events for summary, events, _ in found}
-            for summary, events, listed in found:
+            outcome = run_virtually(run(family))
+            runs = {summary.execution_id: events for summary, events, _ in outcome}
+            for summary, events, listed in outcome:
                 if summary.state == "FAILED":
                     check(family, summary, events, runs)
                     assert listed.error is not None

@@ -204,7 +204,7 @@ def test_the_same_request_at_both_is_one_run() -> None:
     async def test(_: Cluster, a: Server, b: Server) -> None:
         request = ExecuteRequest(playbook=ONE_STEP, idempotency_key="once")
         started = await asyncio.gather(*(server.api.execute(request) for server in (a, b, a, b)))
-        assert len({one.execution_id for one in started}) == 1
+        assert len({run.execution_id for run in started}) == 1
         assert sum(one.created for one in started) == 1
 
     on_two(test)
@@ -350,10 +350,10 @@ def test_clocks_that_are_off_fire_nothing_early_and_take_nobodys_lease(seed: int
             runs = [await run_of(server, text) for server in cluster.servers]
             for execution_id in runs:
                 assert await ended(cluster.servers[0], execution_id) == "COMPLETED"
-                told = await cluster.store.events(execution_id)
-                fired = [one for one in told if one.event.type == "timer.fired"]
-                assert [one.persisted_at >= one.event.payload["due"] for one in fired] == [True]
-                assert "lease_lost" not in [one.event.payload.get("reason") for one in told]
+                events = await cluster.store.events(execution_id)
+                fired = [entry for entry in events if entry.event.type == "timer.fired"]
+                assert [entry.persisted_at >= entry.event.payload["due"] for entry in fired] == [True]
+                assert "lease_lost" not in [entry.event.payload.get("reason") for entry in events]
             # 60 s of waiting, 100 s of work, and at worst a look of a worker whose server heard nothing of it.
             assert 160 <= loop.time() - began < 165 + Settings().number("engine.idle_look_s")
             now = await cluster.store.time()

@@ -101,8 +101,8 @@ class Signals(RuleBasedStateMachine):
         request, answer = self.answers[data.draw(st.sampled_from(sorted(self.answers)))]
         heads = self.do(self.here.stored())
         repeated = self.tell(request)
-        recorded = [one for one in self.do(self.here.stored()) if one.event.type == "signal.received"]
-        if any(one.event.payload["signal_id"] == request.signal_id for one in recorded):
+        recorded = [entry for entry in self.do(self.here.stored()) if entry.event.type == "signal.received"]
+        if any(entry.event.payload["signal_id"] == request.signal_id for entry in recorded):
             assert (repeated.accepted, repeated.message) == (answer.accepted, answer.message)
         assert len(recorded) == sum(head.event.type == "signal.received" for head in heads)
 

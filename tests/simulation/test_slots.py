@@ -39,7 +39,7 @@ async def records(world: World, ids: list[int]) -> list[ExecutionRecord]:
 
 def busiest(found: list[ExecutionRecord]) -> int:
     """Most runs at a time."""
-    times = [(each.now.started_at, each.now.ended_at) for each in found]
+    times = [(record.now.started_at, record.now.ended_at) for record in found]
     return max(sum(begin <= moment < end for begin, end in times) for moment, _ in times)  # type: ignore[operator] # all have ended
 
 
@@ -60,9 +60,9 @@ def test_runs_queue_for_a_slot_and_start_in_order(most: int) -> None:
             for event_id in ids:
                 assert await life.api.ended(str(event_id), timeout_s=1000)
             found = await records(world, ids)
-            assert {each.now.state for each in found} == {"COMPLETED"}
+            assert {record.now.state for record in found} == {"COMPLETED"}
             assert busiest(found) == most
-            starts = [each.now.started_at or 0 for each in found]
+            starts = [record.now.started_at or 0 for record in found]
             assert starts == sorted(starts)
             for event_id in ids:
                 world.execution_id = event_id

@@ -65,16 +65,16 @@ def test_every_prefix_of_every_run_comes_back_exactly(group: range) -> None:
         async with World(text, settings=OFTEN) as world:
             await world.run()
             state = State(execution_id=world.execution_id)
-            for one in await world.stored():
-                apply(world.program, state, one.event)
+            for entry in await world.stored():
+                apply(world.program, state, entry.event)
                 body = snapshots.encode_state(state)
                 again = snapshots.decode_state(body)
                 assert again == state
                 # also in the order of its maps: which token or step run is the oldest matters to decisions
                 assert snapshots.encode_state(again) == body
             engine = world.begin_life().engine
-            found = await engine.snapshots.newest(world.execution_id, world.program.digest, state.head)
-            assert found is not None
+            newest_record = await engine.snapshots.newest(world.execution_id, world.program.digest, state.head)
+            assert newest_record is not None
             assert (await engine.live.folded(world.execution_id)).state == state
 
     for seed in group:

@@ -129,7 +129,7 @@ def test_a_token_that_nobody_moved_on() -> None:
     async def main() -> None:
         async with World(LOOP, settings=EAGER) as world:
             await world.run()
-            seq = next(one.seq for one in await world.stored() if one.event.type == "next.evaluated")
+            seq = next(entry.seq for entry in await world.stored() if entry.event.type == "next.evaluated")
             live = await world.current_life.engine.live.folded(world.execution_id, seq)
             why = explain(live.state, live.program, [], 0)
             assert (why.waits[0].what, why.waits[0].step) == ("token", "last")
@@ -323,7 +323,7 @@ def test_state_at_the_edges() -> None:
                 await api.state(name, -1)
             with pytest.raises(NotFound):
                 await api.state("77", 0)
-            routed = next(one.seq for one in await world.stored() if one.event.type == "next.evaluated")
+            routed = next(entry.seq for entry in await world.stored() if entry.event.type == "next.evaluated")
             (token,) = (await api.state(name, routed)).tokens
             assert (token.place, token.step, token.args) == ("arc:start:0", "last", {"x": 7})
 
@@ -336,14 +336,14 @@ def test_state_can_be_shown_at_every_event_of_any_run(group: range) -> None:
         async with World(text, settings=EAGER.replaced(engine__snapshot_events=20)) as world:
             await world.run()
             api, name = world.current_life.api, str(world.execution_id)
-            for one in await world.stored():
-                view = await api.state(name, one.seq)
-                assert (view.at, view.event_type) == (one.seq, one.event.type)
+            for entry in await world.stored():
+                view = await api.state(name, entry.seq)
+                assert (view.at, view.event_type) == (entry.seq, entry.event.type)
                 assert _VIEW.decode(msgspec.json.encode(view)) == view
-                past = await world.state(at=one.seq)
+                past = await world.state(at=entry.seq)
                 assert (view.ctx, view.state, len(view.step_runs)) == (past.ctx, past.status, len(past.open))
                 if past.terminal is None:
-                    explain(past, world.program, [], one.event.at)
+                    explain(past, world.program, [], entry.event.at)
 
     for seed in group:
         drawn = by_seed(seed)

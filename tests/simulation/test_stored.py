@@ -51,8 +51,8 @@ def of(events: list[Event], kind: str) -> list[Event]:
 
 
 def outcome(events: list[Event], task: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(event for event in of(events, "task.done") if event.task == task).payload["outcome"]
-    return found
+    outcome: dict[str, Any] = next(event for event in of(events, "task.done") if event.task == task).payload["outcome"]
+    return outcome
 
 
 def test_a_large_result_leaves_a_ref_and_a_preview_in_the_log() -> None:
@@ -88,15 +88,15 @@ def test_readers_find_a_reference_and_what_was_extracted_beside_the_outcome() ->
             return await world.current_life.api.events(str(world.execution_id), limit=10_000)
 
     log = run_virtually(go())
-    (stored,) = [one for one in log if one["event_type"] == "result.stored" and one.get("task") == "start_task"]
-    (done,) = [one for one in log if one["event_type"] == "task.done" and one["task"] == "start_task"]
+    (stored,) = [event for event in log if event["event_type"] == "result.stored" and event.get("task") == "start_task"]
+    (done,) = [event for event in log if event["event_type"] == "task.done" and event["task"] == "start_task"]
     for event in (stored, done):
         ref = event["payload"]["result_ref"]
         assert (ref["kind"], ref["meta"]["shape"]) == ("result_ref", "data")
         assert event["payload"]["extracted"] == {"n": 1}
     assert done["payload"]["outcome"]["result_ref"] == done["payload"]["result_ref"] == stored["payload"]["result_ref"]
     assert stored["entity_id"] == "task:start_task:attempt:1"
-    assert all("::" not in one["entity_id"] + one.get("parent_id", "") for one in log)
+    assert all("::" not in event["entity_id"] + event.get("parent_id", "") for event in log)
 
 
 def test_a_log_of_an_earlier_release_shows_references_in_the_same_way() -> None:

@@ -147,7 +147,7 @@ class Peers(Relatives):
     async def check_end(self) -> None:
         for record in await self.everybody():
             stored = await self.store.events(record.execution_id, limit=1_000_000)
-            assert sum(one.event.type in TERMINAL for one in stored) == 1
+            assert sum(entry.event.type in TERMINAL for entry in stored) == 1
             check_log(stored, record.new.name, one_process=False)
             live = await self.here.engine.live.folded(record.execution_id)
             again = State(execution_id=record.execution_id)

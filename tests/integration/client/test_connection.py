@@ -123,11 +123,11 @@ async def test_a_server_that_went_away_is_waited_for() -> None:
         web.answers(PATH, json=STATUS)
         client = AsyncClient(web.url(""))
         assert (await client.status(ID)).state == "RUNNING"
-    asking = asyncio.ensure_future(client.status(ID))
+    waiting_task = asyncio.ensure_future(client.status(ID))
     await asyncio.sleep(0)
     with Web(port=web.port) as again:
         again.answers(PATH, json={**STATUS, "state": "COMPLETED"})
-        assert (await asking).state == "COMPLETED"
+        assert (await waiting_task).state == "COMPLETED"
     await client.close()
 
 
@@ -297,7 +297,7 @@ async def test_a_server_that_cannot_work_now_is_left_for_another(web: Web, statu
         connection._at = 0
         with pytest.raises(errors.ServerUnavailable):
             await connection.ask("POST", "/x", body=b"{}")
-        assert not [asked for asked in other.asked if asked.method == "POST"]
+        assert not [request for request in other.asked if request.method == "POST"]
         assert await connection.ask("POST", "/x", body=b"{}") == b'{"ok":1}'
         await connection.close()
 

@@ -25,8 +25,8 @@ TOO_LONG_S = 20.0
 
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Embedded]:
-    async with embedded(Settings({"home": str(tmp_path)})) as one:
-        yield one
+    async with embedded(Settings({"home": str(tmp_path)})) as runtime:
+        yield runtime
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ async def url(here: Embedded) -> AsyncIterator[str]:
 
 @pytest.fixture
 def proxy(url: str) -> Iterator[Proxy]:
-    one = Proxy(int(url.rpartition(":")[2]))
-    yield one
-    one.close()
+    proxy = Proxy(int(url.rpartition(":")[2]))
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture

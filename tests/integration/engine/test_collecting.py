@@ -103,11 +103,11 @@ async def test_one_of_several_collects_once_an_interval(site: Site, caplog: pyte
 async def test_a_server_that_loses_the_duty_stops_after_a_piece(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arclog.engine.duties.garbage_collection._PAGE", 3)
     monkeypatch.setattr("arclog.engine.duties.garbage_collection._CONTENTS", 2)
-    one = site.server()
-    await site.turned(one)
+    server = site.server()
+    await site.turned(server)
     await site.stored(10)
     site.clock.advance(EVERY_S)
-    turn = asyncio.ensure_future(one.turn())
+    turn = asyncio.ensure_future(server.turn())
     for _ in range(20):  # it rests after its first piece
         await asyncio.sleep(0)
     # It stands still past its lease, and another server has the duty when it goes on.
@@ -123,7 +123,7 @@ async def test_a_server_that_loses_the_duty_stops_after_a_piece(site: Site, monk
 async def test_trouble_is_told_and_the_next_interval_does_it(
     site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = site.server()
+    server = site.server()
     problems: list[Exception] = [ResultStoreAway("the results are away"), OSError("a bug")]
 
     async def failing(older_than: int) -> int:
@@ -132,7 +132,7 @@ async def test_trouble_is_told_and_the_next_interval_does_it(
         return 0
 
     monkeypatch.setattr(site.results, "leftovers", failing)
-    running = asyncio.ensure_future(one.run())
+    running = asyncio.ensure_future(server.run())
     for wanted in ("gc: the results are away; the rest is removed in 3600 s", "gc failed because of a bug", ""):
         await site.stored()
         turns = 0

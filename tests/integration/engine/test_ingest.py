@@ -61,8 +61,8 @@ class Here:
 
 @pytest.fixture
 async def arclog(tmp_path: Path) -> AsyncIterator[Embedded]:
-    async with embedded(Settings({"home": str(tmp_path)})) as here:
-        yield here
+    async with embedded(Settings({"home": str(tmp_path)})) as runtime:
+        yield runtime
 
 
 async def started(arclog: Embedded, playbook: str = WAITS) -> Here:

@@ -83,7 +83,7 @@ async def test_an_end_and_a_cancellation_are_known_at_the_other(servers: tuple[S
     await a.api.signal(number, SignalRequest("CANCEL", reason="enough"))
     async with asyncio.timeout(30):
         assert await ended
-        assert [one.command_id for one in await revoked] == [command.command_id]
+        assert [command.command_id for command in await revoked] == [command.command_id]
 
 
 async def test_what_others_did_is_not_told_again(servers: tuple[Server, Server]) -> None:

@@ -40,7 +40,7 @@ def file_of(tmp_path: Path, sha256: str) -> Path:
 
 def files(tmp_path: Path) -> list[str]:
     root = tmp_path / "results"
-    return sorted(str(each.relative_to(root)) for each in root.rglob("*") if each.is_file() and each.name != ".lock")
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name != ".lock")
 
 
 # -- the form -------------------------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ async def test_what_was_answered_is_whole_whenever_the_process_is_killed(tmp_pat
         process.kill()
         rest, _ = await asyncio.to_thread(process.communicate)
         answered |= {line for line in rest.split() if len(line) == 64}
-    there = {each.sha256 for each in await everything(results)}
+    there = {result.sha256 for result in await everything(results)}
     assert answered <= there
     for sha256 in there:
         await read(results, sha256)
@@ -373,7 +373,7 @@ async def test_a_full_disk_keeps_nothing_of_it(small_disk):
     kept = (await stored(results, NOISE[:500_000])).sha256
     with pytest.raises(ResultUnavailable, match=r"disk full.*arclog gc"):
         await stored(results, NOISE)
-    assert [each.sha256 for each in await everything(results)] == [kept]
+    assert [result.sha256 for result in await everything(results)] == [kept]
     assert await results.leftovers(1 << 62) == 0
     assert await read(results, kept) == NOISE[:500_000]
     await asyncio.to_thread(subprocess.run, ["mount", "-o", "remount,size=20m", str(small_disk)], check=True)

@@ -239,9 +239,9 @@ async def test_a_server_that_goes_while_content_comes(bucket):
 
 async def test_a_bucket_that_is_not_there(s3, bucket):
     results = made(s3, "not-there")
-    with pytest.raises(ResultUnavailable, match="there is no such bucket") as found:
+    with pytest.raises(ResultUnavailable, match="there is no such bucket") as raised:
         await stored(results, b"x")
-    assert not isinstance(found.value, ResultStoreAway)
+    assert not isinstance(raised.value, ResultStoreAway)
     with pytest.raises(ResultUnavailable, match="there is no such bucket"):
         await stored(results, LARGE)
     with pytest.raises(ResultUnavailable, match="there is no such bucket"):
@@ -255,10 +255,10 @@ async def test_keys_that_may_not(bucket):
         server.request("POST", "/moto-api/reset-auth", b"0")
         results = made(server, bucket)
         for body in (b"x", LARGE):
-            with pytest.raises(ResultUnavailable, match=r"access denied.*ARCLOG_RESULTS_CREDENTIALS_FILE") as found:
+            with pytest.raises(ResultUnavailable, match=r"access denied.*ARCLOG_RESULTS_CREDENTIALS_FILE") as raised:
                 await stored(results, body)
-            assert not isinstance(found.value, ResultStoreAway)
-            assert "SK" not in str(found.value).split()
+            assert not isinstance(raised.value, ResultStoreAway)
+            assert "SK" not in str(raised.value).split()
         await results.close()
 
 
@@ -271,9 +271,9 @@ async def test_credentials_from_a_file(s3, bucket, tmp_path: Path, monkeypatch):
     assert await read(results, (await stored(results, b"x")).sha256) == b"x"
     await results.close()
     file.write_text("s3cr3t")
-    with pytest.raises(SettingsError, match="line 1 is not NAME=value") as found:
+    with pytest.raises(SettingsError, match="line 1 is not NAME=value") as raised:
         made(s3, bucket, results__credentials_file=str(file))
-    assert "s3cr3t" not in str(found.value)
+    assert "s3cr3t" not in str(raised.value)
     with pytest.raises(SettingsError, match="cannot be read"):
         made(s3, bucket, results__credentials_file=str(tmp_path / "nowhere"))
 
@@ -286,9 +286,9 @@ async def test_credentials_from_a_file(s3, bucket, tmp_path: Path, monkeypatch):
     ],
 )  # fmt: skip
 def test_addresses_that_are_none_are_not_repeated(url):
-    with pytest.raises(SettingsError, match="ARCLOG_RESULTS_URL") as found:
+    with pytest.raises(SettingsError, match="ARCLOG_RESULTS_URL") as raised:
         address_of(url)
-    assert "s3cr3t" not in str(found.value)
+    assert "s3cr3t" not in str(raised.value)
 
 
 @pytest.mark.parametrize("scheme", ["gs", "az"])

@@ -75,9 +75,9 @@ async def test_env(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_KEY", "value-1")
     secrets = made(tmp_path)
     entry = {"name": "MY_KEY", "kind": "env"}
-    found = await secrets.resolve(entry, SCOPE)
-    assert (found.fields, found.secrets) == ({"value": "value-1"}, ("value-1",))
-    assert "value-1" not in repr(found)
+    resolved = await secrets.resolve(entry, SCOPE)
+    assert (resolved.fields, resolved.secrets) == ({"value": "value-1"}, ("value-1",))
+    assert "value-1" not in repr(resolved)
     # Rotated: the next attempt has the new one.
     monkeypatch.setenv("MY_KEY", "value-2")
     assert (await secrets.resolve(entry, SCOPE)).fields["value"] == "value-2"
@@ -137,9 +137,9 @@ async def test_secret_and_secret_manager_by_their_own_name_or_another(tmp_path):
     secrets = made(tmp_path)
     for kind in ("secret", "secret_manager"):
         assert (await secrets.resolve({"name": "plain", "kind": kind}, SCOPE)).fields == {"value": "value-1"}
-        found = await secrets.resolve({"name": "x", "kind": kind, "secret": "fields"}, SCOPE)
-        assert found.fields["user"] == "ada"
-        assert {"ada", "pass word"} < set(found.secrets)
+        resolved = await secrets.resolve({"name": "x", "kind": kind, "secret": "fields"}, SCOPE)
+        assert resolved.fields["user"] == "ada"
+        assert {"ada", "pass word"} < set(resolved.secrets)
         assert "arclog secret set nope" in str(await refusal(secrets, {"name": "nope", "kind": kind}))
     # Rotated between two attempts.
     keep(tmp_path, "plain", "value-2")
@@ -149,8 +149,8 @@ async def test_secret_and_secret_manager_by_their_own_name_or_another(tmp_path):
 async def test_bearer(tmp_path, monkeypatch):
     monkeypatch.setenv("TOKEN", '{"deep": "tok-123"}')
     entry = {"name": "b", "kind": "bearer", "token": {"env": "TOKEN", "key": "deep"}}
-    found = await made(tmp_path).resolve(entry, SCOPE)
-    assert found.fields == {"token": "tok-123", "value": "tok-123", "header": "Bearer tok-123"}
+    resolved = await made(tmp_path).resolve(entry, SCOPE)
+    assert resolved.fields == {"token": "tok-123", "value": "tok-123", "header": "Bearer tok-123"}
     keep(tmp_path, "b", "tok-of-store")
     assert (await made(tmp_path).resolve({"name": "b", "kind": "bearer"}, SCOPE)).fields["token"] == "tok-of-store"
     entry["token"] = {"env": "TOKEN", "key": "other"}
@@ -159,10 +159,10 @@ async def test_bearer(tmp_path, monkeypatch):
 
 async def test_basic(tmp_path, monkeypatch):
     monkeypatch.setenv("PW", "pass word")
-    found = await made(tmp_path).resolve(
+    resolved = await made(tmp_path).resolve(
         {"name": "b", "kind": "basic", "username": "ada", "password": {"env": "PW"}}, SCOPE
     )
-    assert (found.fields, found.secrets) == ({"username": "ada", "password": "pass word"}, ("pass word",))
+    assert (resolved.fields, resolved.secrets) == ({"username": "ada", "password": "pass word"}, ("pass word",))
     keep(tmp_path, "b", {"username": "ada", "password": "other word"})
     assert (await made(tmp_path).resolve({"name": "b", "kind": "basic"}, SCOPE)).fields["password"] == "other word"
     keep(tmp_path, "b", {"username": "ada"})
@@ -182,8 +182,8 @@ async def test_basic(tmp_path, monkeypatch):
 )
 async def test_postgres_credential_in_every_form(tmp_path, kept):
     keep(tmp_path, "pg", kept)
-    found = await made(tmp_path).resolve({"name": "pg", "kind": "postgres_credential"}, SCOPE)
-    fields = {key: str(value) for key, value in found.fields.items() if key != "dsn"}
+    resolved = await made(tmp_path).resolve({"name": "pg", "kind": "postgres_credential"}, SCOPE)
+    fields = {key: str(value) for key, value in resolved.fields.items() if key != "dsn"}
     assert fields == {
         "host": "h",
         "port": "5433",
@@ -192,15 +192,18 @@ async def test_postgres_credential_in_every_form(tmp_path, kept):
         "dbname": "d",
         "sslmode": "require",
     }
-    assert "p@ss word" in found.secrets
-    assert not {"h", "u", "d"} & set(found.secrets)
+    assert "p@ss word" in resolved.secrets
+    assert not {"h", "u", "d"} & set(resolved.secrets)
 
 
 async def test_postgres_credential_in_parts(tmp_path, monkeypatch):
     monkeypatch.setenv("PW", "pass word")
     entry = {"name": "pg", "kind": "postgres_credential", "host": "h", "dbname": "d", "password": {"env": "PW"}}
-    found = await made(tmp_path).resolve(entry, SCOPE)
-    assert (found.fields, found.secrets) == ({"host": "h", "dbname": "d", "password": "pass word"}, ("pass word",))
+    resolved = await made(tmp_path).resolve(entry, SCOPE)
+    assert (resolved.fields, resolved.secrets) == (
+        {"host": "h", "dbname": "d", "password": "pass word"},
+        ("pass word",),
+    )
     monkeypatch.setenv("PW", "no credential at all")
     problem = await refusal(made(tmp_path), {"name": "pg", "kind": "postgres_credential", "source": {"env": "PW"}})
     assert "neither a JSON object" in str(problem)
@@ -239,9 +242,9 @@ async def test_a_token_is_fetched_once_for_all_who_wait_and_again_before_it_ends
         waiting = [asyncio.create_task(secrets.resolve(grant(server), SCOPE)) for _ in range(20)]
         await server.came.wait()
         server.go.set()
-        found = await asyncio.gather(*waiting)
-        assert {one.fields["header"] for one in found} == {"Bearer tok-1"}
-        assert set(found[0].secrets) == {"tok-1", SECRET}
+        results = await asyncio.gather(*waiting)
+        assert {one.fields["header"] for one in results} == {"Bearer tok-1"}
+        assert set(results[0].secrets) == {"tok-1", SECRET}
         assert len(server.asked) == 1
         server.answer = token("tok-2", expires_in=600)
         clock.at += 539  # a minute before its end
@@ -361,8 +364,8 @@ async def test_a_grant_in_the_local_store(tmp_path):
         secrets = made(tmp_path)
         assert await secrets.check([{"name": "crm", "kind": "oauth2"}], SCOPE) == []
         assert server.asked == []
-        found = await secrets.resolve({"name": "crm", "kind": "oauth2"}, SCOPE)
-        assert found.fields["token"] == "tok-1"
+        resolved = await secrets.resolve({"name": "crm", "kind": "oauth2"}, SCOPE)
+        assert resolved.fields["token"] == "tok-1"
         assert b"scope=read" in server.asked[0]
     assert "it lacks client_id" in str(
         await refusal(

@@ -206,9 +206,9 @@ async def test_a_text_and_the_fields_of_an_object(case: Case) -> None:
     case.put("t/p/e/fields", json.dumps({"user": "ada", "password": CANARY}))
     place = case.place()
     assert await place.fields("plain") == {"value": CANARY}
-    found = await place.secrets.resolve({"name": "x", "kind": "secret_manager", "secret": "fields"}, SCOPE)
-    assert found.fields == {"user": "ada", "password": CANARY}
-    assert CANARY in found.secrets
+    resolved = await place.secrets.resolve({"name": "x", "kind": "secret_manager", "secret": "fields"}, SCOPE)
+    assert resolved.fields == {"user": "ada", "password": CANARY}
+    assert CANARY in resolved.secrets
     assert await place.secrets.check([{"name": "plain", "kind": "secret_manager"}], SCOPE) == []
     await place.secrets.close()
 
@@ -231,13 +231,13 @@ async def test_the_narrowest_scope_wins_and_another_tenant_sees_nothing(case: Ca
 async def test_a_secret_is_asked_for_once_in_a_while(case: Case) -> None:
     case.put("t/p/e/key", "old")
     place = case.place(secrets__manager_cache_s=60.0)
-    found = await asyncio.gather(*(place.fields("key") for _ in range(20)))
-    assert found == [{"value": "old"}] * 20
-    asked = len(case.server.asked)
+    results = await asyncio.gather(*(place.fields("key") for _ in range(20)))
+    assert results == [{"value": "old"}] * 20
+    request_count = len(case.server.asked)
     case.put("t/p/e/key", "new")
     place.clock.at += 59
     assert await place.fields("key") == {"value": "old"}
-    assert len(case.server.asked) == asked
+    assert len(case.server.asked) == request_count
     place.clock.at += 2
     assert await place.fields("key") == {"value": "new"}
     await place.secrets.close()
@@ -272,9 +272,9 @@ async def test_an_outage_is_of_kind_connection_and_over_when_it_is_over(case: Ca
     case.server.broken = 503
     problem = await place.refusal("key")
     assert (problem.kind, problem.retryable) == ("connection", True)
-    asked = len(case.server.asked)
+    request_count = len(case.server.asked)
     await place.refusal("key")
-    assert len(case.server.asked) == asked, "tasks do not queue up behind a manager that is away"
+    assert len(case.server.asked) == request_count, "tasks do not queue up behind a manager that is away"
     case.server.broken = 0
     place.clock.at += 3
     assert await place.fields("key") == {"value": "value"}

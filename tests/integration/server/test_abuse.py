@@ -40,8 +40,8 @@ class Site:
 
     async def started(self, text: str, tenant: str = "a") -> str:
         answer = await self.client.post("/api/executions", json={"playbook": text}, headers=self.who(tenant, "admin"))
-        found: str = answer.json()["execution_id"]
-        return found
+        execution_id: str = answer.json()["execution_id"]
+        return execution_id
 
     async def post(self, call: str, body: Any, tenant: str = "a") -> httpx2.Response:
         return await self.client.post(f"/api/worker/{call}", json=body, headers=self.who(tenant, "worker"))
@@ -84,7 +84,7 @@ async def test_a_log_line_that_could_not_be_told_is_refused(site: Site) -> None:
         assert answer.status_code == 422, wrong
     assert (await site.post("logs", {"lines": [line(run)]})).status_code == 200
     read = await site.client.get(f"/api/executions/{run}/logs", headers=site.who("a", "viewer"))
-    assert [one["text"] for one in read.json()["lines"]] == ["x"]
+    assert [line["text"] for line in read.json()["lines"]] == ["x"]
 
 
 async def test_a_worker_has_its_own_tenants_runs_alone(site: Site) -> None:
@@ -235,7 +235,7 @@ async def test_all_that_can_be_said_to_one_run_at_once(site: Site) -> None:
 
     asked = [(what, number) for number in range(12) for what in ("pause", "resume", "retry", "approve", "reject")]
     asked[30:30] = [("cancel", 0), ("cancel", 1)]
-    answers = await asyncio.gather(*(say(*one) for one in asked))
+    answers = await asyncio.gather(*(say(*request) for request in asked))
     codes = Counter(answer.status_code for answer in answers)
     assert set(codes) <= {200, 409}, codes
     by_id: dict[str, set[bool]] = {}

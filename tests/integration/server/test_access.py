@@ -63,14 +63,14 @@ class World:
     async def start(self, playbook: str = PLAYBOOK) -> str:
         answer = await self.ask("POST", "/api/execute", "engineer", json={"playbook": playbook})
         assert answer.status_code == 201, answer.text
-        found: str = answer.json()["execution_id"]
-        return found
+        execution_id: str = answer.json()["execution_id"]
+        return execution_id
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with _world(tmp_path / "home") as one:
-        yield one
+    async with _world(tmp_path / "home") as world:
+        yield world
 
 
 @asynccontextmanager
@@ -303,7 +303,7 @@ async def test_what_was_granted_and_denied_is_kept(world: World) -> None:
     await world.ask("GET", f"/api/executions/{execution_id}/status", "viewer")
     await world.ask("GET", "/api/keys", "viewer")
     page = (await world.ask("GET", "/api/audit", "admin")).json()
-    told = [(each["principal"], each["decision"], each["method"], each["route"]) for each in page["entries"]]
+    told = [(entry["principal"], entry["decision"], entry["method"], entry["route"]) for entry in page["entries"]]
     run = "/api/executions/{execution_id}"
     assert told == [
         ("acme-viewer", "denied", "GET", "/api/keys"),
@@ -324,7 +324,7 @@ async def test_what_was_granted_and_denied_is_kept(world: World) -> None:
     assert (await world.ask("GET", "/api/audit", "admin", "globex")).json()["entries"] == []
     first = (await world.ask("GET", "/api/audit", "admin", params={"limit": 2, "decision": "denied"})).json()
     rest = await world.ask("GET", "/api/audit", "admin", params={"decision": "denied", "before": first["next"]})
-    assert [each["route"] for each in rest.json()["entries"]] == [f"{run}/pause"]
+    assert [entry["route"] for entry in rest.json()["entries"]] == [f"{run}/pause"]
 
 
 # -- the door itself --------------------------------------------------------------------------------------------------

@@ -69,8 +69,8 @@ class Site(NamedTuple):
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     settings = Settings({"home": str(tmp_path / "home"), "scope.tenant": "installation"})
-    async with embedded(settings) as here:
-        services = _services(here, settings)
+    async with embedded(settings) as runtime:
+        services = _services(runtime, settings)
         yield Site(services, await _filled(services))
 
 
@@ -337,7 +337,7 @@ async def _state(acme: Workspace, facts: Facts) -> str:
 async def test_upcoming_schedules_of_another_project_are_not_there(site: Site) -> None:
     bound = site.of("acme", project="shop")
     assert await bound.schedules.upcoming() == await bound.schedules.list() == []
-    assert [each.name for each in await site.of("acme").schedules.upcoming()] == [SECRET]
+    assert [due.name for due in await site.of("acme").schedules.upcoming()] == [SECRET]
 
 
 def test_a_principal_without_a_tenant_has_no_boundary() -> None:

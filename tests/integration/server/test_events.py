@@ -49,25 +49,25 @@ class Wire:
             "/api/events/batch", json={"execution_id": self.id, "events": list(events), **more}
         )
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     async def log(self, after: int = 0) -> list[dict[str, Any]]:
-        async with embedded(Settings({"home": str(self.home)}), read_only=True) as here:
-            return await here.api.events(self.id, after=after)
+        async with embedded(Settings({"home": str(self.home)}), read_only=True) as runtime:
+            return await runtime.api.events(self.id, after=after)
 
     async def last(self) -> dict[str, Any]:
         return (await self.log())[-1]
 
     async def state(self) -> str:
-        found: str = (await self.client.get(f"/api/executions/{self.id}/status")).json()["state"]
-        return found
+        state: str = (await self.client.get(f"/api/executions/{self.id}/status")).json()["state"]
+        return state
 
 
 async def start(home: Path, playbook: str = WAITS) -> str:
     """A run, begun before the server opens the store."""
-    async with embedded(Settings({"home": str(home)})) as here:
-        return (await here.api.execute(ExecuteRequest(playbook))).execution_id
+    async with embedded(Settings({"home": str(home)})) as runtime:
+        return (await runtime.api.execute(ExecuteRequest(playbook))).execution_id
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ async def test_event_request_event_id_null_is_none(wire: Wire) -> None:
     first, second = [await wire.post(event_id=None, event_type="batch.completed") for _ in range(2)]
     assert first.status_code == second.status_code == 200
     stored = await wire.log()
-    assert [one["event_id"] for one in stored[-2:]] == [first.json()["event_id"], second.json()["event_id"]]
+    assert [event["event_id"] for event in stored[-2:]] == [first.json()["event_id"], second.json()["event_id"]]
     assert first.json()["event_id"] != second.json()["event_id"]
 
 
@@ -184,16 +184,16 @@ async def test_the_same_event_again_is_answered_with_its_first_seq(wire: Wire) -
     other = await wire.post(**{**sent, "payload": {"a": 2}})
     assert other.status_code == 409
     assert OTHER in other.json()["detail"]
-    assert [one["event_id"] for one in await wire.log()].count(OTHER) == 1
+    assert [event["event_id"] for event in await wire.log()].count(OTHER) == 1
 
 
 async def test_an_id_of_one_of_our_own_events_is_refused(wire: Wire) -> None:
     """In the log an id is one event's: who takes ours, by chance or by intent, hears so."""
     before = await wire.log()
-    for known in before:
-        answer = await wire.post(event_type="batch.completed", event_id=known["event_id"])
+    for event in before:
+        answer = await wire.post(event_type="batch.completed", event_id=event["event_id"])
         assert answer.status_code == 409
-        assert f"accepted as seq {known['seq']} with other content" in answer.json()["detail"]
+        assert f"accepted as seq {event['seq']} with other content" in answer.json()["detail"]
     items = await wire.batch(
         {"event_type": "batch.completed", "event_id": before[0]["event_id"]}, {"event_type": "batch.completed"}
     )
@@ -253,10 +253,10 @@ async def test_each_item_of_a_batch_has_its_own_answer_in_order(wire: Wire) -> N
         {"event_type": "batch.completed", "worker_id": "mine"},
         worker_id="handed down",
     )
-    assert [one["status"] for one in answer["results"]] == [200, 422, 200, 409, 200, 422, 404, 200, 409, 422, 200]
-    assert [one["index"] for one in answer["results"]] == list(range(11))
+    assert [result["status"] for result in answer["results"]] == [200, 422, 200, 409, 200, 422, 404, 200, 409, 422, 200]
+    assert [result["index"] for result in answer["results"]] == list(range(11))
     assert (answer["accepted"], answer["refused"]) == (5, 6)
-    taken = [one["event"] for one in answer["results"] if one["status"] == 200]
+    taken = [result["event"] for result in answer["results"] if result["status"] == 200]
     assert [one["duplicate"] for one in taken] == [False, False, True, True, False]
     assert taken[3]["seq"] == taken[0]["seq"] == taken[1]["seq"] - 1 == taken[4]["seq"] - 2
     written = (await wire.log())[-3:]
@@ -269,10 +269,10 @@ async def test_a_batch_for_several_runs(home: Path) -> None:
     async with running(home, worker=False) as server, server.client() as client:
         events = [{"execution_id": ids[n % 3], "event_type": "batch.completed", "payload": n} for n in range(9)]
         answer = await client.post("/api/events/batch", json={"events": events})
-        taken = [one["event"] for one in answer.json()["results"]]
-        assert [one["execution_id"] for one in taken] == [ids[n % 3] for n in range(9)]
+        taken = [result["event"] for result in answer.json()["results"]]
+        assert [run["execution_id"] for run in taken] == [ids[n % 3] for n in range(9)]
         for event_id in ids:
-            said = [one["payload"]["value"] for one in (await Wire(client, home, event_id).log())[-3:]]
+            said = [event["payload"]["value"] for event in (await Wire(client, home, event_id).log())[-3:]]
             assert said == sorted(said)
 
 
@@ -296,7 +296,7 @@ async def test_a_batch_and_a_run_take_so_many_events(home: Path) -> None:
         assert (await client.post("/api/events/batch", json=large)).status_code == 422
         assert (await wire.batch(item, item, {**item, "event_id": 5}))["accepted"] == 3
         full = await wire.batch(item, {**item, "event_id": 5}, item)
-        assert [one["status"] for one in full["results"]] == [422, 200, 422]
+        assert [result["status"] for result in full["results"]] == [422, 200, 422]
         assert "ingest.max_events" in full["results"][0]["detail"]
         assert (await wire.post(**item)).status_code == 200
         assert (await wire.post(**item)).status_code == 422
@@ -323,7 +323,7 @@ async def test_an_event_holds_so_much(wire: Wire) -> None:
         {"event_type": "batch.completed", "payload": "x" * 300_000, "event_id": 3},
         {"event_type": "batch.completed", "event_id": 3},
     )
-    assert [one["status"] for one in mixed["results"]] == [422, 200]
+    assert [result["status"] for result in mixed["results"]] == [422, 200]
     whole = await wire.client.post("/api/events", content=b" " * (8 * 1024 * 1024 + 1))
     assert whole.status_code == 413
 
@@ -396,8 +396,8 @@ async def test_only_the_server_says_how_an_event_counts(wire: Wire) -> None:
 
 
 async def test_a_late_result_is_recorded_after_the_end(wire: Wire) -> None:
-    async with embedded(Settings({"home": str(wire.home)})) as here:
-        await here.api.cancel(wire.id, "enough")
+    async with embedded(Settings({"home": str(wire.home)})) as runtime:
+        await runtime.api.cancel(wire.id, "enough")
     before = await wire.log()
     for n in range(2):
         answer = await wire.post(event_type="call.done", step="start", payload={"n": n})
@@ -442,11 +442,11 @@ async def worker(home: Path) -> AsyncIterator[Worker]:
     async with (
         running(home, worker=False) as server,
         server.client() as client,
-        embedded(Settings({"home": str(home)})) as here,
+        embedded(Settings({"home": str(home)})) as runtime,
     ):
-        one = Worker(Wire(client, home, execution_id), here)
-        await one.claim()
-        yield one
+        worker = Worker(Wire(client, home, execution_id), runtime)
+        await worker.claim()
+        yield worker
 
 
 async def test_a_worker_runs_a_step_on_the_wire(worker: Worker) -> None:
@@ -457,13 +457,13 @@ async def test_a_worker_runs_a_step_on_the_wire(worker: Worker) -> None:
         await worker.say("call.done", task="start_task", payload={"outcome": outcome}),
         await worker.say("step.exit", status="COMPLETED", event_id=12),
     ]
-    assert [one.status_code for one in said] == [200] * 4, [one.text for one in said]
+    assert [answer.status_code for answer in said] == [200] * 4, [one.text for one in said]
     assert [one.json()["informative"] for one in said] == [False] * 4
     log = await worker.log()
-    by_seq = {one["seq"]: one for one in log}
+    by_seq = {event["seq"]: event for event in log}
     assert [by_seq[one.json()["seq"]]["event_id"] for one in said] == [one.json()["event_id"] for one in said]
     # The arc read what the worker said, and the next step was scheduled in the same commit.
-    assert [one["event_type"] for one in log if one["seq"] > said[-1].json()["seq"]] == [
+    assert [event["event_type"] for event in log if event["seq"] > said[-1].json()["seq"]] == [
         "next.evaluated",
         "step.scheduled",
     ]
@@ -488,9 +488,9 @@ async def test_a_bad_template_in_routing_ends_the_run_with_the_trigger_as_cause(
     trigger = (await worker.say("step.exit", status="COMPLETED")).json()
     assert await worker.state() == "FAILED"
     log = await worker.log()
-    ends = next(one for one in log if one["event_type"] == "playbook.finished")
+    ends = next(event for event in log if event["event_type"] == "playbook.finished")
     assert (ends["status"], ends["payload"]["error"]["kind"]) == ("error", "template")
-    by_id = {one["event_id"]: one for one in log}
+    by_id = {event["event_id"]: event for event in log}
     cause = ends
     while "cause_id" in cause:
         cause = by_id[cause["cause_id"]]
@@ -538,7 +538,7 @@ async def test_what_does_not_fit_its_place_is_refused(worker: Worker) -> None:
     assert (await worker.say("step_started")).status_code == 403
     assert (await worker.say("step.scheduled")).status_code == 403
     left = (await worker.log())[len(before) :]
-    assert [(one["event_type"], one["payload"]["refused"]) for one in left] == [
+    assert [(event["event_type"], event["payload"]["refused"]) for event in left] == [
         ("command.refused", "step.done"),
         ("command.refused", "task.done"),
         ("command.refused", "step.started"),
@@ -565,8 +565,8 @@ async def test_nobody_is_told_of_an_end_that_a_producer_made_up(home: Path) -> N
         path = f"/api/executions/{execution_id}/events/stream"
         with pytest.raises(httpx2.ReadTimeout):  # it follows a run that goes on
             await client.get(path, timeout=0.5)
-        async with embedded(Settings({"home": str(home)}), read_only=True) as here:
-            assert await here.engine.store.deliveries(int(execution_id)) == []
+        async with embedded(Settings({"home": str(home)}), read_only=True) as runtime:
+            assert await runtime.engine.store.deliveries(int(execution_id)) == []
         metrics = (await client.get("/metrics")).text
         assert 'arclog_executions_ended_total{state="COMPLETED"}' not in metrics
         assert await wire.state() == "RUNNING"
@@ -582,7 +582,7 @@ async def test_events_of_an_entity_in_any_dialect(worker: Worker) -> None:
 
     async def names(**params: Any) -> list[str]:
         page = (await worker.client.get(path, params=params)).json()
-        return [one["event_type"] for one in page["events"]]
+        return [event["event_type"] for event in page["events"]]
 
     step = {"entity_type": "step", "entity_id": "start"}
     assert await names(**step) == ["step.scheduled", "step.started", "step.done"]
@@ -607,7 +607,7 @@ async def test_events_are_found_across_runs(home: Path) -> None:
             more = True
             while more:
                 page = (await client.get("/api/events", params={"limit": 2, **params})).json()
-                places += [(one["execution_id"], one["event_type"]) for one in page["events"]]
+                places += [(event["execution_id"], event["event_type"]) for event in page["events"]]
                 more, params["cursor"] = page["more"], page["next"]
             return places
 

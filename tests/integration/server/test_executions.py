@@ -95,7 +95,7 @@ async def test_a_run_from_its_request_to_its_end(client: httpx2.AsyncClient) -> 
     unknown = await client.get(f"{base}/logs", params={"step": "strt"})
     assert (unknown.status_code, "did you mean start" in unknown.json()["detail"]) == (422, True)
     listed = (await client.get("/api/executions", params={"state": "COMPLETED", "path": "examples/hello"})).json()
-    assert [one["execution_id"] for one in listed["executions"]] == [execution_id]
+    assert [execution["execution_id"] for execution in listed["executions"]] == [execution_id]
 
 
 TYPED = """
@@ -159,7 +159,7 @@ async def test_a_list_is_paged(client: httpx2.AsyncClient) -> None:
     before = ""
     while True:
         page = (await client.get("/api/executions", params={"limit": 2, "before": before})).json()
-        found += [one["execution_id"] for one in page["executions"]]
+        found += [execution["execution_id"] for execution in page["executions"]]
         if page["next"] is None:
             break
         before = page["next"]
@@ -217,8 +217,8 @@ async def test_events_in_every_dialect_page_by_page(client: httpx2.AsyncClient) 
                     break
             assert paged == whole["events"], dialect
     for name in ("StepCompleted", "step.done"):
-        found = (await client.get(base, params={"type": name})).json()["events"]
-        assert [event["event_type"] for event in found] == ["step.done"]
+        events = (await client.get(base, params={"type": name})).json()["events"]
+        assert [event["event_type"] for event in events] == ["step.done"]
     wrong = await client.get(base, params={"type": "step.dne"})
     assert (wrong.status_code, "did you mean" in wrong.json()["detail"]) == (422, True)
     assert (await client.get(base, params={"dialect": "klingon"})).status_code == 422
@@ -298,7 +298,7 @@ async def test_the_catalog(client: httpx2.AsyncClient) -> None:
     changed = await client.post("/api/catalog", json={"playbook": HELLO.replace("'hello '", "'good day '")})
     assert (changed.status_code, changed.json()["version"]) == (201, 2)
     listed = (await client.get("/api/catalog", params={"prefix": "examples/"})).json()
-    assert [(one["path"], one["version"]) for one in listed["playbooks"]] == [("examples/hello", 2)]
+    assert [(playbook["path"], playbook["version"]) for playbook in listed["playbooks"]] == [("examples/hello", 2)]
     versions = (await client.get("/api/catalog/versions", params={"path": "examples/hello"})).json()["versions"]
     assert [version["version"] for version in versions] == [2, 1]
     shown = (await client.get("/api/catalog/show", params={"path": "examples/hello", "version": 1})).json()

@@ -92,15 +92,15 @@ def test_denials_are_kept_by_the_minute() -> None:
     clock = FakeClock()
     denials = Denials(clock, 3)
     entry = AuditEntry(1, "denied", "", "", "GET", "/x", "", "10.0.0.1", "no key")
-    kept = [one for _ in range(100) for one in denials.to_record(entry)]
+    kept = [record for _ in range(100) for record in denials.to_record(entry)]
     assert len(kept) == 3
     clock.advance(61)
     summary, first = denials.to_record(entry)
     assert (summary.reason, first) == ("97 more within a minute, the last of them: no key", entry)
     many = [
-        one
+        record
         for n in range(10_000)
-        for one in denials.to_record(AuditEntry(1, "denied", f"p{n}", "t", "GET", "/x", "", "", ""))
+        for record in denials.to_record(AuditEntry(1, "denied", f"p{n}", "t", "GET", "/x", "", "", ""))
     ]
     assert len(many) <= 3 * 101
 

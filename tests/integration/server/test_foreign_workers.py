@@ -55,8 +55,8 @@ class World:
     async def say(self, name: str, **more: Any) -> dict[str, Any]:
         answer = await self.post(name, **more)
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     async def refused(self, name: str, **more: Any) -> str:
         answer = await self.post(name, **more)
@@ -75,15 +75,15 @@ class World:
     async def log(self, *types: str) -> list[dict[str, Any]]:
         path = f"/api/executions/{self.id}/events"
         page = (await self.ask("engineer", "GET", path, params={"type": list(types), "limit": 1000})).json()
-        found: list[dict[str, Any]] = page["events"]
-        return found
+        events: list[dict[str, Any]] = page["events"]
+        return events
 
     async def types(self, after: int = 0) -> list[str]:
-        return [one["event_type"] for one in await self.log() if one["seq"] > after]
+        return [event["event_type"] for event in await self.log() if event["seq"] > after]
 
     async def summary(self) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.ask("engineer", "GET", f"/api/executions/{self.id}")).json()
-        return found
+        body: dict[str, Any] = (await self.ask("engineer", "GET", f"/api/executions/{self.id}")).json()
+        return body
 
 
 @asynccontextmanager
@@ -95,8 +95,8 @@ async def opened(home: Path, **settings: Any) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with opened(tmp_path / "home") as one:
-        yield one
+    async with opened(tmp_path / "home") as runtime:
+        yield runtime
 
 
 TWO = """
@@ -200,7 +200,7 @@ async def test_the_server_evaluates_the_policy_of_a_task(world: World) -> None:
     assert started["event_type"] == "task.attempt.started"
     done = await world.say("call.done", payload={"ok": True})
     assert (done["event_type"], done["next"]) == ("task.done", None)
-    by_seq = {one["seq"]: one["event_type"] for one in await world.log()}
+    by_seq = {event["seq"]: event["event_type"] for event in await world.log()}
     assert by_seq[done["seq"]] == "task.done"
     await world.say("step.exit")
     assert (await world.summary())["ctx"] == {"tries": 3}
@@ -342,8 +342,8 @@ async def test_a_large_result_is_reported_by_reference(world: World, by_uri: boo
     (done,) = await world.log("task.done")
     assert done["payload"]["result_ref"]["ref"] == ref["ref"]
     assert (done["payload"]["result_ref"]["kind"], done["payload"]["extracted"]) == ("result_ref", extracted)
-    told = await world.ask("engineer", "GET", f"/api/executions/{world.id}/events", params={"dialect": "wire"})
-    (wire,) = [one for one in told.json()["events"] if one["event_type"] == "call.done"]
+    answer = await world.ask("engineer", "GET", f"/api/executions/{world.id}/events", params={"dialect": "wire"})
+    (wire,) = [event for event in answer.json()["events"] if event["event_type"] == "call.done"]
     assert (wire["result_kind"], wire["result_uri"]) == ("ref", ref["ref"])
     content = await world.ask("engineer", "GET", "/api/result/resolve", params={"ref": ref["ref"]})
     assert content.json()["n"] == 2000
@@ -481,11 +481,11 @@ async def test_the_tasks_policy_decides_on_a_final_failure(world: World) -> None
     await world.say("call.done")
     await world.say("step.exit")
     assert (await world.summary())["state"] == "COMPLETED"
-    told = await world.ask("engineer", "GET", f"/api/executions/{world.id}/events", params={"dialect": "lifecycle"})
+    answer = await world.ask("engineer", "GET", f"/api/executions/{world.id}/events", params={"dialect": "lifecycle"})
     lives: dict[str, list[str]] = {}
-    for one in told.json()["events"]:
-        if one["event_type"].startswith("command."):
-            lives.setdefault(one["command_id"], []).append(one["status"])
+    for event in answer.json()["events"]:
+        if event["event_type"].startswith("command."):
+            lives.setdefault(event["command_id"], []).append(event["status"])
     assert list(lives.values()) == [
         ["ISSUED", "CLAIMED", "RUNNING", "FAILED"],
         ["ISSUED", "CLAIMED", "RUNNING", "COMPLETED"],
@@ -531,7 +531,7 @@ async def test_the_server_asks_guards_for_the_worker(world: World) -> None:
     await world.say("step.exit")
     assert (await world.summary())["state"] == "COMPLETED"
     started = await world.log("task.started")
-    assert [one["task_run_id"] for one in started] == ["task:page:run:1", "task:page:run:2", "task:few:run:1"]
+    assert [task_run["task_run_id"] for task_run in started] == ["task:page:run:1", "task:page:run:2", "task:few:run:1"]
 
 
 async def test_rounds_past_their_limit_are_the_failure_that_the_worker_reports(world: World) -> None:

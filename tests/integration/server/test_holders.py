@@ -63,8 +63,8 @@ class World:
 
     async def log(self) -> list[dict[str, Any]]:
         page = (await self.ask("viewer", "GET", f"/api/executions/{self.id}/events")).json()
-        found: list[dict[str, Any]] = page["events"]
-        return found
+        events: list[dict[str, Any]] = page["events"]
+        return events
 
     async def denials(self) -> list[tuple[str, str]]:
         page = (await self.ask("admin", "GET", "/api/audit", params={"decision": "denied"})).json()
@@ -76,11 +76,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     home = tmp_path / "home"
     keys = await keys_of(home, CALLERS)
     async with running(home, worker=False) as server, server.client() as client:
-        one = World(client, keys)
-        started = await one.ask("engineer", "POST", "/api/executions", json={"playbook": TWO_STEPS})
-        one.id = started.json()["execution_id"]
-        one.command = await one.claim()
-        yield one
+        world = World(client, keys)
+        started = await world.ask("engineer", "POST", "/api/executions", json={"playbook": TWO_STEPS})
+        world.id = started.json()["execution_id"]
+        world.command = await world.claim()
+        yield world
 
 
 async def test_a_worker_reports_on_the_wire_for_the_command_that_it_holds(world: World) -> None:
@@ -94,7 +94,7 @@ async def test_a_worker_reports_on_the_wire_for_the_command_that_it_holds(world:
         assert (answer.status_code, answer.json()["informative"]) == (200, False), answer.text
     assert answer.json()["closed"] is True
     log = await world.log()
-    (done,) = [one for one in log if one["event_type"] == "task.done"]
+    (done,) = [event for event in log if event["event_type"] == "task.done"]
     assert (done["task"], done["payload"]["outcome"]["data"], done["source"]) == ("start_task", {"rows": 3}, "worker")
     assert done["worker_id"].startswith("w-1@acme/key-"), "the credential is a part of the name"
     following = await world.claim()
@@ -121,7 +121,7 @@ async def test_another_key_cannot_report_on_the_wire(world: World, who: str, for
     item = {"event_type": "step.enter", "step": "start", "fence": 1, "command_id": world.command["command_id"]}
     batch = {"execution_id": world.id, "worker_id": "w-1", "events": [item, item]}
     answer = await world.ask(who, "POST", "/api/events/batch", json=batch)
-    assert [one["status"] for one in answer.json()["results"]] == [refused, refused]
+    assert [result["status"] for result in answer.json()["results"]] == [refused, refused]
     assert await world.log() == before
     if who == "other":
         denials = await world.denials()
@@ -181,7 +181,7 @@ async def test_what_a_report_was_granted_is_for_whoever_sent_it(world: World) ->
     whole = [{"t": "step.started", **at}, {"t": "task.started", **task}, {"t": "task.done", **task, **outcome}]
     report = {**world.report(), "events": [*whole, {"t": "step.done", **at}], "wants": 1}
     mine = await world.ask("mine", "POST", "/api/worker/report", json=report)
-    assert [one["step"] for one in mine.json()["commands"]] == ["after"]
+    assert [command["step"] for command in mine.json()["commands"]] == ["after"]
     again = await world.ask("mine", "POST", "/api/worker/report", json=report)
     assert again.json()["commands"] == mine.json()["commands"]
     other = await world.ask("other", "POST", "/api/worker/report", json=report)

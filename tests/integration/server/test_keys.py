@@ -35,22 +35,22 @@ class World:
 
 @pytest.fixture
 async def world() -> World:
-    one = World()
-    await one.store.open()
-    return one
+    world = World()
+    await world.store.open()
+    return world
 
 
 def _counted(monkeypatch: pytest.MonkeyPatch) -> list[KeyRecord | None]:
     """What argon2 was asked about from now on."""
-    asked: list[KeyRecord | None] = []
+    requests: list[KeyRecord | None] = []
     verify = Keys._verify
 
     def counted(keys: Keys, text: str, record: KeyRecord | None) -> bool:
-        asked.append(record)
+        requests.append(record)
         return verify(keys, text, record)
 
     monkeypatch.setattr(Keys, "_verify", counted)
-    return asked
+    return requests
 
 
 async def test_a_key_says_who_its_holder_is(world: World) -> None:
@@ -122,8 +122,8 @@ async def test_of_many_who_come_with_one_key_at_once_none_is_sent_away(
     """After a restart all who follow a run come back together."""
     asked = _counted(monkeypatch)
     text, _ = await world.key()
-    found = await asyncio.gather(*(world.gate.authenticate(bearer(text), "10.0.0.1") for _ in range(300)))
-    assert {principal.name for principal in found} == {"ci"}
+    results = await asyncio.gather(*(world.gate.authenticate(bearer(text), "10.0.0.1") for _ in range(300)))
+    assert {principal.name for principal in results} == {"ci"}
     assert len(asked) == 1
     wrong = f"ark_{'0' * 16}_{'0' * 43}"
     refused = await asyncio.gather(

@@ -84,7 +84,7 @@ async def test_a_server_says_when_runs_begin_and_end(tmp_path: Path, capsys: pyt
                 async for _ in stream.aiter_lines():
                     pass
     told = [line for line in lines(capsys.readouterr().err) if "execution_id" in line]
-    assert [(each["execution_id"], each["event"]) for each in told] == [
+    assert [(run["execution_id"], run["event"]) for run in told] == [
         (ids[0], "run requested"),
         (ids[0], "run ended"),
         (ids[1], "run requested"),

@@ -41,11 +41,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     home = tmp_path / "home"
     keys = await make_keys(home, [(tenant, role) for tenant in ("acme", "globex") for role in ROLES])
     async with running(home, worker=False) as server, server.client() as client:
-        one = World(client, keys)
-        answer = await one.ask("POST", "/api/runs", "engineer", json={"playbook": WAITS, "idempotencyKey": "k"})
+        world = World(client, keys)
+        answer = await world.ask("POST", "/api/runs", "engineer", json={"playbook": WAITS, "idempotencyKey": "k"})
         assert answer.status_code == 201, answer.text
-        one.run = answer.json()
-        yield one
+        world.run = answer.json()
+        yield world
 
 
 async def test_who_may_send_events(world: World) -> None:
@@ -100,7 +100,7 @@ async def test_signals_take_their_roles_and_say_who_gave_them(world: World) -> N
         assert answer.status_code == code, (role, kind, answer.text)
     path = f"/api/executions/{world.run['executionId']}/events?type=signal.received"
     log = (await world.ask("GET", path, "viewer")).json()["events"]
-    given = [(one["payload"]["signal"], one["payload"]["by"]) for one in log]
+    given = [(event["payload"]["signal"], event["payload"]["by"]) for event in log]
     assert given == [("PAUSE", "acme-operator"), ("EMERGENCY_STOP", "acme-admin")]
     status = (await world.ask("GET", f"/api/runs/{world.run['runId']}/status", "viewer")).json()
     assert status["status"] == "CANCELLED"

@@ -108,7 +108,7 @@ async def test_the_reference_has_every_operation_and_every_type_once(server: Run
 async def test_examples_for_curl_are_commands_that_the_api_takes(server: RunningServer) -> None:
     """Each is a command; those that only look, and need nothing filled in, are answered."""
     text = (await fetched(server, "/api/docs")).text
-    commands = [unescape(one) for one in re.findall(r"<pre>(curl .*?)</pre>", text, re.DOTALL)]
+    commands = [unescape(match) for match in re.findall(r"<pre>(curl .*?)</pre>", text, re.DOTALL)]
     assert len(commands) > 50
     tried = 0
     for command in commands:
@@ -150,6 +150,6 @@ def test_whatever_the_document_says_is_text() -> None:
 def test_an_example_is_quoted_for_the_shell() -> None:
     body = {"content": {"application/json": {"schema": {}, "example": {"text": "it's $HOME `x`"}}}}
     page = reference_page(document(requestBody=body), "/d", "http://h")
-    (command,) = [unescape(one) for one in re.findall(r"<pre>(curl .*?)</pre>", page, re.DOTALL)]
+    (command,) = [unescape(match) for match in re.findall(r"<pre>(curl .*?)</pre>", page, re.DOTALL)]
     words = shlex.split(command)
     assert json.loads(words[words.index("-d") + 1]) == {"text": "it's $HOME `x`"}

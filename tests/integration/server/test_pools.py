@@ -55,7 +55,7 @@ async def test_limits_are_set_shown_and_taken_away(tmp_path: Path) -> None:
         await client.put("/api/pools/gpu/limit", json={"concurrency": 2, "tenant": "*"})
         everywhere = await client.put("/api/pools/*/limit", json={"concurrency": 5, "tenant": "acme"})
         assert everywhere.json()["name"] == ""
-        limits = {each["name"]: each["limits"] for each in (await client.get("/api/pools")).json()["pools"]}
+        limits = {pool["name"]: pool["limits"] for pool in (await client.get("/api/pools")).json()["pools"]}
         both = [{"tenant": "", "concurrency": 8}, {"tenant": "*", "concurrency": 2}]
         assert limits == {"": [{"tenant": "acme", "concurrency": 5}], "gpu": both}
         gone = await client.delete("/api/pools/gpu/limit", params={"tenant": "*"})
@@ -113,8 +113,8 @@ async def test_a_worker_is_seen_and_can_be_told_to_leave(tmp_path: Path, capsys:
     async def arclog(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
         code = await asyncio.to_thread(command, [*words, "--server", server.url])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     async with (
         running(tmp_path / "home", worker=False, **OPEN) as server,
@@ -175,7 +175,7 @@ async def test_what_all_tenants_share_is_for_the_installations_own_tenant(tmp_pa
             await ask("PUT", "/api/pools/gpu/limit", ("own", "admin"), json={"concurrency": 3, "tenant": tenant})
         await ask("POST", "/api/executions", ("own", "admin"), json={"playbook": STEP})
         (seen,) = (await ask("GET", "/api/pools", ("other", "viewer"))).json()["pools"]
-        assert [each["tenant"] for each in seen["limits"]] == ["", "*", "other"]
+        assert [limit["tenant"] for limit in seen["limits"]] == ["", "*", "other"]
         assert seen["waiting"] == 0, "what another tenant waits for is not told"
         (whole,) = (await ask("GET", "/api/pools", ("own", "admin"))).json()["pools"]
         assert (len(whole["limits"]), whole["waiting"]) == (4, 1)

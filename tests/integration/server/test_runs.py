@@ -86,8 +86,8 @@ class Client:
     async def status(self, run_id: str) -> dict[str, Any]:
         answer = await self.http.get(f"/api/runs/{run_id}/status")
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     async def signal(self, run_id: str, kind: str, name: str, **more: Any) -> httpx2.Response:
         body = {"type": kind, "signalId": uuid_of(name), **more}
@@ -96,15 +96,15 @@ class Client:
     async def records(self, run_id: str, **query: Any) -> list[dict[str, Any]]:
         answer = await self.http.get(f"/api/runs/{run_id}/events", params=query)
         assert answer.status_code == 200, answer.text
-        found: list[dict[str, Any]] = answer.json()["events"]
-        return found
+        events: list[dict[str, Any]] = answer.json()["events"]
+        return events
 
     async def until(self, run_id: str, event_type: str) -> list[dict[str, Any]]:
         """Its records, once one of this type is there. Follows the cursor, as a projector does."""
         found: list[dict[str, Any]] = []
         after = 0
         async with asyncio.timeout(60):
-            while not any(one["eventType"] == event_type for one in found):
+            while not any(event["eventType"] == event_type for event in found):
                 page = (await self.http.get(f"/api/runs/{run_id}/events", params={"afterSeq": after})).json()
                 found += page["events"]
                 after = page["nextAfterSeq"]
@@ -220,9 +220,9 @@ async def test_a_cursor_ahead_of_the_log_misses_nothing(idle: Client) -> None:
     ahead = (await idle.http.get(path, params={"afterSeq": 6})).json()
     assert (ahead["events"], ahead["hasMore"]) == ([], False)
     await idle.http.post(f"/api/runs/{run['runId']}/cancel", json={"reason": "enough"})
-    told = await idle.records(run["runId"], afterSeq=6)
-    assert [one["eventType"] for one in told] == ["RunCancelled"]
-    assert told == [record for record in await idle.records(run["runId"]) if record["runSeq"] > 6]
+    records = await idle.records(run["runId"], afterSeq=6)
+    assert [event["eventType"] for event in records] == ["RunCancelled"]
+    assert records == [record for record in await idle.records(run["runId"]) if record["runSeq"] > 6]
 
 
 async def test_records_cannot_be_appended(idle: Client) -> None:

@@ -96,13 +96,13 @@ class World:
     async def start(self, who: str = "prod-engineer", playbook: str = WAITS, **more: Any) -> dict[str, Any]:
         answer = await self.ask(who, "POST", "/api/executions", json={"playbook": playbook, **more})
         assert answer.status_code == 201, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     async def ended(self, execution_id: str) -> dict[str, Any]:
         await self.ask("all-viewer", "GET", f"/api/executions/{execution_id}/events/stream")
-        found: dict[str, Any] = (await self.ask("all-viewer", "GET", f"/api/executions/{execution_id}")).json()
-        return found
+        body: dict[str, Any] = (await self.ask("all-viewer", "GET", f"/api/executions/{execution_id}")).json()
+        return body
 
     async def claim(self, who: str, worker: str = "w") -> list[dict[str, Any]]:
         body = {"worker": {"worker_id": worker, "kinds": ["noop"]}, "limit": 9}
@@ -121,8 +121,8 @@ async def opened(home: Path, **settings: Any) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with opened(tmp_path / "home") as one:
-        yield one
+    async with opened(tmp_path / "home") as runtime:
+        yield runtime
 
 
 # -- every route ------------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ async def test_what_needs_attention_is_told_to_those_who_see_the_run(tmp_path: P
     async with opened(tmp_path / "home", **{"overview.stuck_s": 0}) as world:
         failed = await world.start(playbook=FAILS)
         assert (await world.ended(failed["execution_id"]))["state"] == "FAILED"
-        asks = await world.start(playbook=ASKS)
+        approval_run = await world.start(playbook=ASKS)
         stuck = await world.start(playbook=NOOP)
 
         async def told(who: str) -> list[Any]:
@@ -213,14 +213,14 @@ async def test_what_needs_attention_is_told_to_those_who_see_the_run(tmp_path: P
                 return answer.json()
 
             return [
-                [each["last"]["execution_id"] for each in (await asked("/api/failing"))["playbooks"]],
-                [each["run"]["execution_id"] for each in (await asked("/api/stuck"))["runs"]],
-                [each["run"]["execution_id"] for each in (await asked("/api/approvals"))["approvals"]],
-                sum(each["failed"] for each in (await asked("/api/activity"))["hours"]),
+                [playbook["last"]["execution_id"] for playbook in (await asked("/api/failing"))["playbooks"]],
+                [run["run"]["execution_id"] for run in (await asked("/api/stuck"))["runs"]],
+                [approval["run"]["execution_id"] for approval in (await asked("/api/approvals"))["approvals"]],
+                sum(hour["failed"] for hour in (await asked("/api/activity"))["hours"]),
                 (await world.ask(who, "GET", "/api/stats", params={"path": "flows/fails"})).status_code,
             ]
 
-        everything = [[failed["execution_id"]], [stuck["execution_id"]], [asks["execution_id"]], 1, 200]
+        everything = [[failed["execution_id"]], [stuck["execution_id"]], [approval_run["execution_id"]], 1, 200]
         for who in ("prod-viewer", "all-viewer", "shop-viewer", "live-viewer"):
             assert await told(who) == everything, who
         assert await told("dev-viewer") == [[], [], [], 0, 404]
@@ -282,7 +282,7 @@ async def test_what_a_bound_key_registers_is_run_in_its_environment_only(world: 
 
     async def versions(who: str) -> list[int]:
         answer = await world.ask(who, "GET", "/api/catalog/versions", params={"path": "flows/job"})
-        return [one["version"] for one in answer.json()["versions"]]
+        return [version["version"] for version in answer.json()["versions"]]
 
     async def pinned(who: str, **more: Any) -> tuple[int, str]:
         answer = await world.ask(who, "POST", "/api/runs", json={"planId": "flows/job", **more})
@@ -306,7 +306,7 @@ async def test_what_a_bound_key_registers_is_run_in_its_environment_only(world: 
     )
     assert only.status_code == 201
     listed = {
-        who: [one["path"] for one in (await world.ask(who, "GET", "/api/catalog")).json()["playbooks"]]
+        who: [playbook["path"] for playbook in (await world.ask(who, "GET", "/api/catalog")).json()["playbooks"]]
         for who in ("dev-viewer", "prod-viewer")
     }
     assert listed == {"dev-viewer": ["flows/job", "flows/own"], "prod-viewer": ["flows/job"]}
@@ -324,7 +324,7 @@ async def test_events_from_outside_stay_in_their_environment(world: World) -> No
     for who, status in (("dev-producer", 404), ("dev-admin", 404), ("prod-producer", 200), ("all-producer", 200)):
         assert (await world.ask(who, "POST", "/api/events", json=event)).status_code == status, who
         batch = await world.ask(who, "POST", "/api/events/batch", json={"events": [event]})
-        assert [one["status"] for one in batch.json()["results"]] == [status]
+        assert [result["status"] for result in batch.json()["results"]] == [status]
     held = {"command_id": 5, "fence": 1}
     assert (await world.ask("dev-worker", "POST", "/api/events", json={**event, **held})).status_code == 404
     assert (await world.ask("prod-worker", "POST", "/api/events", json={**event, **held})).status_code == 409
@@ -339,10 +339,10 @@ async def test_a_search_across_runs_keeps_to_what_the_key_reaches(world: World) 
             ("shop-viewer", {*runs.values()}),
         ):
             answer = await world.ask(who, "GET", "/api/events", params={"type": types, "limit": 1000})
-            assert {one["execution_id"] for one in answer.json()["events"]} == owners, (types, who)
+            assert {event["execution_id"] for event in answer.json()["events"]} == owners, (types, who)
             for only in ({"entity": "playbook"}, {"where": "execution_id"}):
                 answer = await world.ask(who, "GET", "/api/events", params={**only, "limit": 1000})
-                assert {one["execution_id"] for one in answer.json()["events"]} == owners, (only, who)
+                assert {event["execution_id"] for event in answer.json()["events"]} == owners, (only, who)
     theirs = {"where": f"execution_id == '{runs['prod']}'"}
     assert (await world.ask("dev-admin", "GET", "/api/events", params=theirs)).json()["events"] == []
     assert (await world.ask("prod-worker", "GET", "/api/events")).status_code == 403
@@ -460,7 +460,7 @@ async def test_schedules_are_the_environments_own(world: World) -> None:
     listed = (await world.ask("dev-viewer", "GET", "/api/schedules")).json()["schedules"]
     assert [one["name"] for one in listed] == ["of-dev"]
     page = (await world.ask("prod-viewer", "GET", "/api/schedules", params={"limit": 1})).json()
-    assert ([one["name"] for one in page["schedules"]], page["next"]) == (["of-prod"], None)
+    assert ([schedule["name"] for schedule in page["schedules"]], page["next"]) == (["of-prod"], None)
     span = {"from": "2026-02-01T00:00:00Z", "to": "2026-02-02T00:00:00Z"}
     for method, path, body in (
         ("GET", "", None),
@@ -484,6 +484,6 @@ async def test_who_is_bound_makes_and_sees_keys_of_its_own_environment(world: Wo
     seen = (await world.ask("dev-admin", "GET", "/api/keys")).json()["keys"]
     assert {(one["project"], one["environment"]) for one in seen} == {("shop", "dev")}
     everything = (await world.ask("all-admin", "GET", "/api/keys")).json()["keys"]
-    other = next(one for one in everything if one["environment"] == "prod")
+    other = next(result for result in everything if result["environment"] == "prod")
     assert (await world.ask("dev-admin", "DELETE", f"/api/keys/{other['key_id']}")).status_code == 404
     assert (await world.ask("dev-admin", "DELETE", f"/api/keys/{made['about']['key_id']}")).status_code == 200

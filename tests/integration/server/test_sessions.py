@@ -189,10 +189,10 @@ async def test_tenants_stay_apart(tmp_path: Path) -> None:
 
 async def test_a_server_that_asks_nobody_has_nothing_to_sign_in_to(control_plane: RunningServer) -> None:
     async with control_plane.client() as client:
-        told = (await client.get("/api/session")).json()
-        assert (told["required"], told["methods"]) == (False, [])
-        assert told["me"]["authenticated"] is False
-        assert told["me"]["denied"] == {}
+        body = (await client.get("/api/session")).json()
+        assert (body["required"], body["methods"]) == (False, [])
+        assert body["me"]["authenticated"] is False
+        assert body["me"]["denied"] == {}
         assert (await client.post("/api/session", json={"key": "x"})).status_code == 409
         assert (await client.get("/api/session", headers={"origin": "https://evil.example"})).json()["me"] is None
 
@@ -379,9 +379,9 @@ async def test_people_sign_in_at_the_issuer(tmp_path: Path) -> None:
     with Web() as web:
         provider = Provider(web)
         async with running(tmp_path / "home", worker=False, **provider.settings()) as server, server.client() as client:
-            told = (await client.get("/api/session")).json()
-            assert told["methods"] == ["key", "oidc"]
-            assert told["issuer"] == urlsplit(provider.url).netloc
+            body = (await client.get("/api/session")).json()
+            assert body["methods"] == ["key", "oidc"]
+            assert body["issuer"] == urlsplit(provider.url).netloc
             back = await through(client, provider, place="/runs?state=FAILED")
             assert (back.status_code, back.headers["location"]) == (303, "/runs?state=FAILED")
             assert provider.asked["response_type"] == "code"

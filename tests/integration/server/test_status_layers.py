@@ -52,14 +52,14 @@ class Run:
         self.held: dict[str, Any] = {}
 
     async def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.client.get(f"/api/executions/{self.id}/status")).json()
-        assert found.keys() == FIELDS
-        assert found["completion_inferred"] is False
-        ends = [one for one in await self.log() if one["event_type"] in TERMINAL and not one.get("informative")]
+        body: dict[str, Any] = (await self.client.get(f"/api/executions/{self.id}/status")).json()
+        assert body.keys() == FIELDS
+        assert body["completion_inferred"] is False
+        ends = [event for event in await self.log() if event["event_type"] in TERMINAL and not event.get("informative")]
         # Whatever it says, the lifecycle in the log says the same.
-        assert (found["terminal_event"] is None) == (not ends)
-        assert (found["state"] in ("COMPLETED", "FAILED", "CANCELLED")) == bool(ends)
-        return found
+        assert (body["terminal_event"] is None) == (not ends)
+        assert (body["state"] in ("COMPLETED", "FAILED", "CANCELLED")) == bool(ends)
+        return body
 
     async def log(self) -> list[dict[str, Any]]:
         return await self.here.api.events(self.id, limit=10_000)
@@ -107,10 +107,10 @@ async def run(tmp_path: Path) -> AsyncIterator[Run]:
     async with (
         running(home, worker=False) as server,
         server.client() as client,
-        embedded(Settings({"home": str(home)})) as here,
+        embedded(Settings({"home": str(home)})) as runtime,
     ):
-        started = await here.api.execute(ExecuteRequest(CHAIN))
-        yield Run(client, here, started.execution_id)
+        started = await runtime.api.execute(ExecuteRequest(CHAIN))
+        yield Run(client, runtime, started.execution_id)
 
 
 # -- positive ---------------------------------------------------------------------------------------------------------
@@ -229,9 +229,9 @@ async def test_completion_is_emitted_once_however_many_end_at_the_same_time(tmp_
     home, count = tmp_path / "home", 24
     async with running(home) as a, running(home) as b, a.client() as one, b.client() as two:
         clients = (one, two)
-        async with embedded(Settings({"home": str(home)})) as here:
+        async with embedded(Settings({"home": str(home)})) as runtime:
             started = [
-                (await here.api.execute(ExecuteRequest(FAN if n % 3 else CHAIN))).execution_id for n in range(count)
+                (await runtime.api.execute(ExecuteRequest(FAN if n % 3 else CHAIN))).execution_id for n in range(count)
             ]
 
             async def outsider(n: int, execution_id: str) -> None:
@@ -244,7 +244,7 @@ async def test_completion_is_emitted_once_however_many_end_at_the_same_time(tmp_
                 if n % 2:
                     return
                 run_id = next(
-                    each.run_id for each in await here.api.list(limit=count) if each.execution_id == execution_id
+                    run.run_id for run in await runtime.api.list(limit=count) if run.execution_id == execution_id
                 )
                 answer = await clients[(n + 1) % 2].post(f"/api/runs/{run_id}/cancel", json={"reason": "race"})
                 assert answer.status_code in (200, 409), answer.text
@@ -252,8 +252,8 @@ async def test_completion_is_emitted_once_however_many_end_at_the_same_time(tmp_
             everybody = [say(n, each) for n, each in enumerate(started) for say in (outsider, operator)]
             await asyncio.gather(*everybody)
             for each in started:
-                assert await here.api.ended(each, timeout_s=120)
-                log = await here.api.events(each, limit=10_000)
+                assert await runtime.api.ended(each, timeout_s=120)
+                log = await runtime.api.events(each, limit=10_000)
                 told = Counter(event["event_type"] for event in log if not event.get("informative"))
                 assert told["playbook.finished"] + told["execution.cancelled"] == 1
                 assert told["playbook.started"] == told["workflow.started"] == told["workflow.finished"] == 1

@@ -236,8 +236,8 @@ async def test_a_stream_ends_with_the_right_to_it(tmp_path: Path, what: str) -> 
     admin, viewer = bearer(keys["default", "admin"]), bearer(keys["default", "viewer"])
     settings: dict[str, Any] = {"auth.cache_s": 0.1}
     async with running(tmp_path, **settings) as server, server.client() as client:
-        asked = await client.post("/api/executions", json={"playbook": HELD}, headers=admin)
-        url = f"/api/executions/{asked.json()['execution_id']}/{what}/stream"
+        answer = await client.post("/api/executions", json={"playbook": HELD}, headers=admin)
+        url = f"/api/executions/{answer.json()['execution_id']}/{what}/stream"
         async with (
             client.stream("GET", url, headers=viewer) as ending,
             client.stream("GET", url, headers=admin) as going_on,

@@ -27,10 +27,10 @@ CONFIGURED = {"auth.jwt_issuer": ISSUER, "auth.jwt_audience": AUDIENCE}
 
 @pytest.fixture(scope="module")
 def issuer() -> Issuer:
-    one = Issuer()
+    issuer = Issuer()
     for algorithm in ("RS256", "ES256", "EdDSA"):
-        one.add(algorithm, algorithm)
-    return one
+        issuer.add(algorithm, algorithm)
+    return issuer
 
 
 @pytest.fixture

@@ -37,8 +37,8 @@ PATIENT = Settings({"client.patience_s": 0})
 
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Embedded]:
-    async with embedded(Settings({"home": str(tmp_path)})) as one:
-        yield one
+    async with embedded(Settings({"home": str(tmp_path)})) as runtime:
+        yield runtime
 
 
 @pytest.fixture
@@ -131,15 +131,20 @@ async def test_nobody_speaks_for_anothers_command(here: Embedded, url: str) -> N
 
 async def test_who_holds_a_command_is_known_after_a_restart(tmp_path: Path) -> None:
     settings = Settings({"home": str(tmp_path)})
-    async with embedded(settings) as here, served(here) as url, As(url, "default/a") as a:
-        await start(here)
+    async with embedded(settings) as runtime, served(runtime) as url, As(url, "default/a") as a:
+        await start(runtime)
         (command,) = await a.control.claim(WORKER, 1)
-    async with embedded(settings) as here, served(here) as url, As(url, "default/a") as a, As(url, "default/b") as b:
+    async with (
+        embedded(settings) as runtime,
+        served(runtime) as url,
+        As(url, "default/a") as a,
+        As(url, "default/b") as b,
+    ):
         with pytest.raises(StaleFence):
             await b.control.report(reported(command, 1, *WHOLE))
         answer = await a.control.report(reported(command, 1, *WHOLE, wants=1))
         assert answer.commands == [], "what it serves is not known here yet"
-        assert [one.step for one in await a.control.claim(WORKER, 1)] == ["second"]
+        assert [command.step for command in await a.control.claim(WORKER, 1)] == ["second"]
 
 
 async def test_a_tenant_sees_nothing_of_another(here: Embedded, url: str) -> None:

@@ -94,14 +94,14 @@ class Site:
 async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     settings = Settings({"home": str(tmp_path)})
     async with (
-        embedded(settings) as here,
-        served(here) as url,
+        embedded(settings) as runtime,
+        served(runtime) as url,
         remote_worker(settings, url, "", ["default"]) as worker,
     ):
-        one = Site(here, worker, monkeypatch)
-        yield one
-        one.working.cancel()
-        await asyncio.gather(one.working, return_exceptions=True)
+        site = Site(runtime, worker, monkeypatch)
+        yield site
+        site.working.cancel()
+        await asyncio.gather(site.working, return_exceptions=True)
 
 
 def told(caplog: pytest.LogCaptureFixture, words: str) -> int:
@@ -131,15 +131,15 @@ async def test_asking_for_news_goes_on(site: Site, caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize("call", ["report", "program"])
 async def test_a_command_that_the_server_fails_at_is_given_up(site: Site, call: str) -> None:
-    said: asyncio.Queue[str] = asyncio.Queue()
+    queue: asyncio.Queue[str] = asyncio.Queue()
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if "asked again" not in record.getMessage():
-                said.put_nowait(record.getMessage())
+                queue.put_nowait(record.getMessage())
 
     async def hears(words: str) -> None:
-        while words not in await said.get():
+        while words not in await queue.get():
             pass
 
     listener, log = Listener(), logging.getLogger("arclog.worker")
@@ -164,7 +164,7 @@ async def test_a_report_that_fails_for_a_moment_is_handed_in_again(site: Site) -
     run = await site.start()
     assert await site.ends(run) == "COMPLETED"
     events = await site.here.engine.store.events(int(run))
-    assert all(each.event.payload.get("reason") != "lease_lost" for each in events)
+    assert all(event.event.payload.get("reason") != "lease_lost" for event in events)
 
 
 async def test_a_run_that_cannot_be_read_keeps_no_other_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,23 +46,23 @@ class Echo:
 
 @pytest.fixture
 def echo():
-    one = Echo()
-    yield one
-    one.close()
+    echo = Echo()
+    yield echo
+    echo.close()
 
 
 @pytest.fixture
 def proxy(echo):
-    one = Proxy(echo.port)
-    yield one
-    one.close()
+    proxy = Proxy(echo.port)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture
 def client(proxy):
-    with socket.create_connection(("127.0.0.1", proxy.port), 10) as one:
-        assert said(one, b"first") == b"first"
-        yield one
+    with socket.create_connection(("127.0.0.1", proxy.port), 10) as connection:
+        assert said(connection, b"first") == b"first"
+        yield connection
 
 
 def said(client, data):
@@ -73,8 +73,8 @@ def said(client, data):
 def answer_to(port, data):
     """On a connection of its own; nothing when that is ended."""
     try:
-        with socket.create_connection(("127.0.0.1", port), 10) as one:
-            return said(one, data)
+        with socket.create_connection(("127.0.0.1", port), 10) as connection:
+            return said(connection, data)
     except ConnectionError:
         return b""
 

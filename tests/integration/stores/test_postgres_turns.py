@@ -55,15 +55,15 @@ def new_id() -> int:
 async def issue(store: PostgresStore, tenant: str, count: int, *resources: str) -> list[int]:
     work = [new_id() for _ in range(count)]
     new = NewExecution("run", "a", "a", 1, "d" * 64, Scope(tenant, "x", "y"), 1)
-    commands = [NewCommand(each, "s", 1, ("noop",), resources=resources) for each in work]
+    commands = [NewCommand(command, "s", 1, ("noop",), resources=resources) for command in work]
     first = [event("playbook.execution.requested")]
     await store.append(Append(new_id(), 0, first, new_id(), ExecutionState("RUNNING"), new, commands))
     return work
 
 
 async def claim(store: PostgresStore, limit: int) -> list[int]:
-    found = await store.claim("w", limit=limit, lease_until=1 << 60, kinds=["noop"])
-    return [each.command_id for each in found]
+    claimed = await store.claim("w", limit=limit, lease_until=1 << 60, kinds=["noop"])
+    return [command.command_id for command in claimed]
 
 
 async def test_a_limit_holds_between_servers(servers: list[PostgresStore]) -> None:

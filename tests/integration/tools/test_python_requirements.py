@@ -56,7 +56,11 @@ class World:
 
     @property
     def made(self) -> list[tuple[str, ...]]:
-        return sorted(known.record.requirements for known in known_environments(self.environments) if known.record)
+        return sorted(
+            environment.record.requirements
+            for environment in known_environments(self.environments)
+            if environment.record
+        )
 
 
 @pytest.fixture
@@ -344,8 +348,8 @@ async def test_a_killed_process_leaves_nothing_that_looks_whole(world: World, ga
     assert await process.wait() == -signal.SIGKILL
     assert wait_dead(left) == []
 
-    [known] = known_environments(world.environments)
-    assert known.record is None
+    [environment] = known_environments(world.environments)
+    assert environment.record is None
     outcome = await run(world.tool(UV), "import tiny\nresult = 1", "tiny")
     assert outcome.result == 1
     assert world.made == [("tiny",)]

@@ -122,12 +122,12 @@ async def test_a_webhook_is_signed_and_says_how_the_run_ended(make: Callable[...
     run = await server.ended(playbook(hook(web.url("/hook"))))
     assert await server.last(run) == "execution.cancelled"  # not processed: somebody is still to be told
     await server.outbox.deliver()
-    (asked,) = web.asked
-    said = verify(SECRET, asked.headers, asked.body, seen=Seen(), now=server.clock.now() / 1e6)
-    assert (said["event"], said["state"], said["execution_id"]) == ("execution.cancelled", "CANCELLED", run)
-    assert (said["path"], said["version"], said["delivery"]) == ("flows/told", "1", f"{run}-1")
-    assert said["error"]["message"] == "enough"
-    assert asked.headers["arclog-event"] == "execution.cancelled"
+    (request,) = web.asked
+    verified = verify(SECRET, request.headers, request.body, seen=Seen(), now=server.clock.now() / 1e6)
+    assert (verified["event"], verified["state"], verified["execution_id"]) == ("execution.cancelled", "CANCELLED", run)
+    assert (verified["path"], verified["version"], verified["delivery"]) == ("flows/told", "1", f"{run}-1")
+    assert verified["error"]["message"] == "enough"
+    assert request.headers["arclog-event"] == "execution.cancelled"
     assert [delivery.state for delivery in await server.deliveries(run)] == [DELIVERED]
     assert await server.last(run) == "playbook.processed"
     await server.outbox.deliver()
@@ -169,10 +169,10 @@ async def test_a_receiver_that_is_down_then_500_then_fine(make: Callable[..., Se
         server.clock.advance(10)
         await server.outbox.deliver()
         assert [delivery.state for delivery in await server.deliveries(run)] == [DELIVERED]
-        bodies = {asked.body for asked in back.asked}
-        stamps = [asked.headers["arclog-timestamp"] for asked in back.asked]
+        bodies = {request.body for request in back.asked}
+        stamps = [request.headers["arclog-timestamp"] for request in back.asked]
         assert (len(bodies), len(set(stamps))) == (1, 2)  # the same news, signed anew
-        assert len({asked.headers["arclog-delivery"] for asked in back.asked}) == 1
+        assert len({request.headers["arclog-delivery"] for request in back.asked}) == 1
 
 
 async def test_a_slow_receiver_is_not_waited_for_and_holds_up_nobody(make: Callable[..., Server], web: Web) -> None:
@@ -216,7 +216,7 @@ async def test_a_redirect_is_refused(make: Callable[..., Server], web: Web) -> N
     run = await server.ended(playbook(hook(web.url("/hook"))))
     await server.outbox.deliver()
     (only,) = await server.deliveries(run)
-    assert (only.state, [asked.path for asked in web.asked]) == (PENDING, ["/hook"])
+    assert (only.state, [request.path for request in web.asked]) == (PENDING, ["/hook"])
     assert "no redirects" in only.problem
 
 
@@ -322,23 +322,23 @@ workflow: [{{step: start, tool: {{kind: playbook, path: flows/told}}}}]
 async def test_runs_and_their_children_in_one_process(web: Web, tmp_path: Path) -> None:
     web.answers("/hook")
     settings = Settings({"home": str(tmp_path)})
-    async with embedded(settings) as here:
-        await here.start_worker()
-        alone = await here.api.execute(ExecuteRequest(playbook(hook(web.url("/hook")))))
-        assert await here.api.ended(alone.execution_id, timeout_s=30)
-        parent = await here.api.execute(ExecuteRequest(CHILD.format()))
-        assert await here.api.ended(parent.execution_id, timeout_s=30)
+    async with embedded(settings) as runtime:
+        await runtime.start_worker()
+        alone = await runtime.api.execute(ExecuteRequest(playbook(hook(web.url("/hook")))))
+        assert await runtime.api.ended(alone.execution_id, timeout_s=30)
+        parent = await runtime.api.execute(ExecuteRequest(CHILD.format()))
+        assert await runtime.api.ended(parent.execution_id, timeout_s=30)
     # Leaving finishes what is under way.
-    async with embedded(settings, read_only=True) as here:
-        runs = await here.api.list()
+    async with embedded(settings, read_only=True) as runtime:
+        runs = await runtime.api.list()
         assert len(runs) == 3
         for run in runs:
-            events = [event["event_type"] for event in await here.api.events(run.execution_id)]
+            events = [event["event_type"] for event in await runtime.api.events(run.execution_id)]
             assert events[-1] == "playbook.processed"
             assert events.count("playbook.processed") == 1
     seen = Seen()
-    said = [verify(SECRET, asked.headers, asked.body, seen=seen) for asked in web.asked]
-    assert {each["execution_id"] for each in said} == {run.execution_id for run in runs if run.name == "told"}
+    said = [verify(SECRET, request.headers, request.body, seen=seen) for request in web.asked]
+    assert {run["execution_id"] for run in said} == {run.execution_id for run in runs if run.name == "told"}
     assert {each["event"] for each in said} == {"playbook.completed"}
 
 
@@ -357,10 +357,10 @@ workflow: [{{step: start, tool: {task}}}]
 async def run_to_its_end(tmp_path: Path, text: str, **settings: Any) -> None:
     """A run with its worker in this process; notifications are sent before it leaves."""
     values = {"home": str(tmp_path / "home"), "webhooks.allow_networks": "loopback", **settings}
-    async with embedded(Settings(values)) as here:
-        await here.start_worker()
-        started = await here.api.execute(ExecuteRequest(text))
-        assert await here.api.ended(started.execution_id, timeout_s=30)
+    async with embedded(Settings(values)) as runtime:
+        await runtime.start_worker()
+        started = await runtime.api.execute(ExecuteRequest(text))
+        assert await runtime.api.ended(started.execution_id, timeout_s=30)
 
 
 async def test_a_failed_run_tells_those_who_asked_for_failures(tmp_path: Path, web: Web) -> None:
@@ -372,7 +372,7 @@ async def test_a_failed_run_tells_those_who_asked_for_failures(tmp_path: Path, w
         f"on_success: [{{webhook: '{web.url('/never')}'}}]"
     )
     await run_to_its_end(tmp_path, notified(spec))
-    by_path = {asked.path: asked for asked in web.asked}
+    by_path = {request.path: request for request in web.asked}
     assert sorted(by_path) == ["/plain", "/signed"]
     assert "arclog-signature" not in by_path["/plain"].headers
     assert json.loads(by_path["/plain"].body)["error"]["message"] == "no rows"

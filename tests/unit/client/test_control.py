@@ -86,7 +86,7 @@ async def test_reports_go_to_the_process_that_granted_the_command(control: Remot
     claiming = asyncio.ensure_future(control.claim(WORKER, 10, WAIT_S))
     await a_turn()
     processes.claims["b"].set_result([command(7)])
-    assert [each.execution_id for each in await claiming] == [7]
+    assert [run.execution_id for run in await claiming] == [7]
     processes.elsewhere = "a"
     await control.report(report(7))
     await control.report(report(8))

@@ -18,7 +18,7 @@ CASES = sorted(path.stem for path in GOLDEN.glob("*.yaml"))
 
 
 def replayed(program: Program, stored: list[StoredEvent]) -> Checked:
-    return check(program, stored[0].execution_id, [one.event for one in stored], [one.event_id for one in stored])
+    return check(program, stored[0].execution_id, [entry.event for entry in stored], [one.event_id for one in stored])
 
 
 async def checked(name: str) -> Checked:
@@ -29,9 +29,9 @@ async def checked(name: str) -> Checked:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_log_of_a_run_is_decided_again_as_it_was(name: str) -> None:
-    found = run_virtually(checked(name))
-    assert found.difference is None
-    assert found.folded == 0
+    outcome = run_virtually(checked(name))
+    assert outcome.difference is None
+    assert outcome.folded == 0
 
 
 async def checked_ending(name: str) -> list[Checked]:
@@ -56,9 +56,9 @@ def test_it_gives_way_before_every_decision() -> None:
         async with World((GOLDEN / f"{CASES[0]}.yaml").read_text(encoding="utf-8")) as world:
             await world.run()
             stored = await world.stored()
-            events, ids = [one.event for one in stored], [one.event_id for one in stored]
-            found = check(world.program, stored[0].execution_id, events, ids, give_way=lambda: calls.append(None))
-        return found, len(calls)
+            events, ids = [entry.event for entry in stored], [one.event_id for one in stored]
+            findings = check(world.program, stored[0].execution_id, events, ids, give_way=lambda: calls.append(None))
+        return findings, len(calls)
 
     found, calls = run_virtually(main())
     assert found.difference is None

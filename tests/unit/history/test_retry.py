@@ -153,8 +153,8 @@ async def retried_ending(name: str) -> None:
             return
         state = await went_on(world, ForkRequest(failed=True))
         assert state.terminal is not None
-        found = await replay_of(world, state.execution_id)
-        assert found.difference is None
+        replayed = await replay_of(world, state.execution_id)
+        assert replayed.difference is None
         # A retry can be retried.
         if state.status != "COMPLETED":
             state = await went_on(world, ForkRequest(failed=True), state.execution_id)

@@ -56,12 +56,12 @@ async def tried(
         events = await here.events()
         body = net.encode(build_or_raise(changed, "changed.yaml", SPECS, here.settings))
         program = Program(net.decode(body), net.digest(body))
-        asked = events[0].payload
-        request = Request(asked["path"], 1, {**(asked.get("workload") or {}), **(workload or {})}, asked["scope"])
-        found = simulate(
+        payload = events[0].payload
+        request = Request(payload["path"], 1, {**(payload.get("workload") or {}), **(workload or {})}, payload["scope"])
+        simulation = simulate(
             program, here.execution_id, events, here.program, request, renamed or {}, Limits(), strict=strict
         )
-        return found, compared(await here.events(), found, renamed or {}), len(here.ledger.calls) - calls
+        return simulation, compared(await here.events(), simulation, renamed or {}), len(here.ledger.calls) - calls
 
 
 def test_an_unchanged_playbook_takes_the_same_path_and_calls_nothing() -> None:
@@ -174,26 +174,26 @@ workflow:
 """
 
     async def go() -> Simulated:
-        async with World(ORDER) as here:
-            await here.run()
-            events = await here.events()
-            body = net.encode(build_or_raise(endless, "x.yaml", SPECS, here.settings))
+        async with World(ORDER) as world:
+            await world.run()
+            events = await world.events()
+            body = net.encode(build_or_raise(endless, "x.yaml", SPECS, world.settings))
             program = Program(net.decode(body), net.digest(body))
             limits = Limits(max_events=500)
-            return simulate(program, here.execution_id, events, here.program, Request("x", 1, {}), {}, limits)
+            return simulate(program, world.execution_id, events, world.program, Request("x", 1, {}), {}, limits)
 
-    found = run_virtually(go())
-    assert found.is_cut
-    assert len(found.events) < 1500
+    outcome = run_virtually(go())
+    assert outcome.is_cut
+    assert len(outcome.events) < 1500
 
 
 def again(program: Program, execution_id: int, events: list[Event]) -> Compared:
     """Simulate the playbook that ran."""
-    asked = events[0].payload
-    request = Request(asked["path"], int(asked["version"]), asked.get("workload") or {}, asked["scope"])
-    found = simulate(program, execution_id, events, program, request, {}, Limits())
-    assert found.assumed == []
-    return compared(events, found, {})
+    payload = events[0].payload
+    request = Request(payload["path"], int(payload["version"]), payload.get("workload") or {}, payload["scope"])
+    simulation = simulate(program, execution_id, events, program, request, {}, Limits())
+    assert simulation.assumed == []
+    return compared(events, simulation, {})
 
 
 async def recorded(text: str) -> tuple[Program, int, list[Event]]:
@@ -221,7 +221,7 @@ async def ended(name: str) -> list[tuple[Program, int, list[Event]]]:
         for record in await world.store.executions(limit=100):
             program = await world.current_life.engine.live.program(record.new.plan)
             stored = await world.store.events(record.execution_id, limit=100_000)
-            found.append((program, record.execution_id, [one.event for one in stored]))
+            found.append((program, record.execution_id, [entry.event for entry in stored]))
         return found
 
 

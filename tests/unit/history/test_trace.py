@@ -58,8 +58,8 @@ def below(node: TraceNode, *names: str) -> TraceNode:
 
 
 def test_a_number_is_followed_through_ctx_items_args_and_outcomes_to_the_workload() -> None:
-    found = run_virtually(traced("result.total", workload={"ids": [4, 5]}))
-    root = found.node
+    outcome = run_virtually(traced("result.total", workload={"ids": [4, 5]}))
+    root = outcome.node
     assert (root.what, root.value, root.template, root.source) == ("result", 90, "{{ ctx.sum }}", "4:36")
     added = below(root, "ctx.sum", "each.add.set_ctx.sum", "each.add.data")
     assert (added.value, added.item, added.kind, added.source) == (90, [1], "noop", "15:16")
@@ -118,11 +118,11 @@ def test_a_called_run_is_followed_into() -> None:
     text = "metadata: {name: outer}\nworkflow: [{step: call, tool: {kind: playbook, path: inner, args: {n: 7}}}]\n"
 
     async def go() -> Trace:
-        async with World(text) as here:
-            here.begin_life()
-            await here.register(child)
-            await here.run()
-            return await here.current_life.api.trace(str(here.execution_id), "result.m")
+        async with World(text) as world:
+            world.begin_life()
+            await world.register(child)
+            await world.run()
+            return await world.current_life.api.trace(str(world.execution_id), "result.m")
 
     call = below(run_virtually(go()).node, "call.call_task.m")
     inner = call.sources[0]
@@ -135,8 +135,8 @@ def test_what_a_run_does_not_have_is_refused_and_many_sources_are_cut() -> None:
     with pytest.raises(RequestRejected, match=r"has no value 'nowhere\.x'"):
         run_virtually(traced("nowhere.x"))
     many = TEXT.replace("ids: [1, 2, 3]", f"ids: {list(range(120))}")
-    found = run_virtually(traced("result.total", many))
-    assert found.is_cut
+    outcome = run_virtually(traced("result.total", many))
+    assert outcome.is_cut
 
 
 LEAVES = """
@@ -158,12 +158,12 @@ async def test_a_number_is_followed_to_its_query_and_a_text_to_its_file(tmp_path
         connection.executemany("insert into orders values (?)", [(1,), (20,), (22,)])
     (tmp_path / "notes.json").write_text('{"text": "fine"}', encoding="utf-8")
     settings = Settings({"home": str(tmp_path / "home"), "object.file_root": str(tmp_path)})
-    async with embedded(settings) as here:
-        await here.start_worker()
-        started = await here.api.execute(ExecuteRequest(LEAVES.replace("FOLDER", str(tmp_path))))
-        assert await here.api.ended(started.execution_id, timeout_s=60)
+    async with embedded(settings) as runtime:
+        await runtime.start_worker()
+        started = await runtime.api.execute(ExecuteRequest(LEAVES.replace("FOLDER", str(tmp_path))))
+        assert await runtime.api.ended(started.execution_id, timeout_s=60)
         total, text = [
-            (await here.api.trace(started.execution_id, path)).node for path in ("result.total", "result.text")
+            (await runtime.api.trace(started.execution_id, path)).node for path in ("result.total", "result.text")
         ]
     asked = below(total, "sum.sum_task.data[0].total")
     assert (total.value, asked.value, asked.kind, asked.source) == (42, 42, "sqlite", "7:11")

@@ -86,8 +86,8 @@ async def test_a_log_of_an_older_release_replays_and_goes_on(tmp_path: Path) -> 
     LIFTS["signal.received", 1] = lambda payload: {**payload, "lifted": True}
     try:
         async with working(tmp_path) as runtime:
-            told = await runtime.api.events(execution_id, types=("signal.received",))
-            assert [event["payload"].get("lifted") for event in told] == [True]
+            events = await runtime.api.events(execution_id, types=("signal.received",))
+            assert [event["payload"].get("lifted") for event in events] == [True]
             assert (await runtime.api.signal(execution_id, SignalRequest("APPROVE", "s2"))).accepted
             assert await runtime.api.ended(execution_id, timeout_s=30)
             assert (await runtime.api.summary(execution_id)).state == "COMPLETED"

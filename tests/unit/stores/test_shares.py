@@ -105,11 +105,12 @@ class Shares(RuleBasedStateMachine):
         needs = tuple(sorted(resources))
         work = [Known(self.new_id(), execution, pool, tenant, order, needs) for order in orders]
         issue = [
-            NewCommand(each.id, "s", 1, ("noop",), pool, order=each.order, resources=each.resources) for each in work
+            NewCommand(command.id, "s", 1, ("noop",), pool, order=command.order, resources=command.resources)
+            for command in work
         ]
         first = [Event("playbook.execution.requested", 1)]
         self.done(self.store.append(Append(execution, 0, first, self.new_id(), ExecutionState("RUNNING"), new, issue)))
-        self.commands.update((each.id, each) for each in work)
+        self.commands.update((command.id, command) for command in work)
 
     @rule(
         pools=st.sets(st.sampled_from(POOLS), min_size=1), limit=st.integers(1, 5), only=st.sampled_from(("", *TENANTS))
@@ -118,14 +119,14 @@ class Shares(RuleBasedStateMachine):
         given = self.done(
             self.store.claim("w", limit=limit, lease_until=9, kinds=["noop"], pools=sorted(pools), tenant=only)
         )
-        assert [each.command_id for each in given] == self.expected(pools, limit, only)
+        assert [command.command_id for command in given] == self.expected(pools, limit, only)
 
     def expected(self, pools: set[str], limit: int, only: str) -> list[int]:
         chosen: list[int] = []
         waiting = [c for c in self.commands.values() if not c.held and c.pool in pools and only in ("", c.tenant)]
-        contested = len({each.tenant for each in waiting}) > 1
+        contested = len({wait.tenant for wait in waiting}) > 1
         while len(chosen) < limit:
-            able = [each for each in waiting if not each.held and self.fits(each)]
+            able = [wait for wait in waiting if not wait.held and self.fits(wait)]
             if not able:
                 break
             best = min(able, key=self.rank if contested else lambda each: (each.order, each.id))

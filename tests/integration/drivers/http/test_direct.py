@@ -39,7 +39,7 @@ async def test_requests_in_turn_share_a_connection(client: DirectClient, web: We
     assert (await get(client, web, "/a?x=1")).body == b"1"
     assert (await get(client, web, "/b")).status == 404
     assert (await get(client, web, "/a", body=_BIG)).body == b"1"
-    assert [asked.connection for asked in web.asked] == [1, 1, 1]
+    assert [request.connection for request in web.asked] == [1, 1, 1]
     assert web.asked[-1].body == _BIG
 
 
@@ -47,7 +47,7 @@ async def test_requests_at_the_same_time_have_connections_of_their_own(client: D
     web.answers("/a", _BIG)
     answers = await asyncio.gather(*(get(client, web, "/a") for _ in range(20)))
     assert all(answer.body == _BIG for answer in answers)
-    assert len({asked.connection for asked in web.asked}) == 20
+    assert len({request.connection for request in web.asked}) == 20
     await asyncio.gather(*(get(client, web, "/a") for _ in range(20)))
     assert web.connections == 20
 

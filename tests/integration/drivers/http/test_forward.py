@@ -72,10 +72,10 @@ async def test_a_request_arrives_as_if_it_had_come_straight(forwarder: Forwarder
     )
     assert answer.startswith(b"HTTP/1.1 200")
     assert answer.endswith(_BIG)
-    (asked,) = web.asked
-    assert (asked.method, asked.target, asked.body) == ("PUT", "/b/k%20x?list-type=2", _BIG)
-    assert (asked.headers["x-mine"], asked.headers["connection"]) == ("1", "close")
-    assert "proxy-authorization" not in asked.headers
+    (request,) = web.asked
+    assert (request.method, request.target, request.body) == ("PUT", "/b/k%20x?list-type=2", _BIG)
+    assert (request.headers["x-mine"], request.headers["connection"]) == ("1", "close")
+    assert "proxy-authorization" not in request.headers
 
 
 async def test_a_tunnel_carries_both_ways_at_once(forwarder: Forwarder) -> None:

@@ -22,9 +22,9 @@ CUTS = [Mode.RESET, Mode.BLACK_HOLE, Mode.ONLY_THERE]
 
 @pytest.fixture
 def proxy(postgres):
-    one = Proxy(postgres.port)
-    yield one
-    one.close()
+    proxy = Proxy(postgres.port)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture

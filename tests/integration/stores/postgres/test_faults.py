@@ -211,8 +211,8 @@ async def test_a_server_without_free_connections(own, opened):
     assert await store.execution(1) is None  # one connection for requests, and one is left for appends
     # What is open serves everybody.
     await asyncio.gather(*(store.append(creation(number)) for number in range(1, 21)))
-    found = await asyncio.gather(*(store.execution(number) for number in range(1, 21)))
-    assert {each.head for each in found} == {1}
+    results = await asyncio.gather(*(store.execution(number) for number in range(1, 21)))
+    assert {each.head for each in results} == {1}
     with pytest.raises(StoreUnavailable, match=r"accepts no more connections.*ARCLOG_STORE_CONNECTIONS"):
         await opened(few, store__patience_s=0)
     await store.close()

@@ -110,11 +110,11 @@ async def test_other_large_bodies_are_stored_whole(web: Web, task: Task) -> None
     web.answers("/json", json=value)
     web.answers("/text", "ü".encode("latin-1") * 70_000, kind="text/plain; charset=latin-1")
 
-    found = await task(web.url("/json"))
+    outcome = await task(web.url("/json"))
     text = await task(web.url("/text"))
 
-    assert json.loads(task.content(found)) == value
-    assert found.stored.content_type == "application/json"
+    assert json.loads(task.content(outcome)) == value
+    assert outcome.stored.content_type == "application/json"
     assert task.content(text).decode() == "ü" * 70_000
     assert text.stored.content_type == "text/plain; charset=utf-8"
 

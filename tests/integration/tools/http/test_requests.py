@@ -83,12 +83,12 @@ async def test_multipart_fields_and_files(web: Web, task: Task) -> None:
 
     asked = web.asked[0]
     whole = f"Content-Type: {asked.headers['content-type']}\r\n\r\n".encode() + asked.body
-    found: Any = message_from_bytes(whole).get_payload()
-    assert [part.get_payload(decode=True).decode() for part in found] == ["hä\r\n--x", "1,2", "7"]
-    assert found[0].get_param("name", header="content-disposition") == "note"
-    assert found[1].get_filename() == "d.csv"
-    assert found[1].get_content_type() == "text/csv"
-    assert "X" not in found[1]
+    payload: Any = message_from_bytes(whole).get_payload()
+    assert [part.get_payload(decode=True).decode() for part in payload] == ["hä\r\n--x", "1,2", "7"]
+    assert payload[0].get_param("name", header="content-disposition") == "note"
+    assert payload[1].get_filename() == "d.csv"
+    assert payload[1].get_content_type() == "text/csv"
+    assert "X" not in payload[1]
 
 
 async def test_a_stored_result_is_streamed_out(web: Web, task: Task) -> None:
@@ -120,8 +120,8 @@ async def test_a_list_goes_out_as_json_stored_or_not(web: Web, task: Task, items
     await task(web.url("/x"), method="POST", body=ref)
     await task(web.url("/x"), method="POST", body=items)
 
-    assert [json.loads(asked.body) for asked in web.asked] == [items, items]
-    assert {asked.headers["content-type"] for asked in web.asked} == {"application/json"}
+    assert [json.loads(request.body) for request in web.asked] == [items, items]
+    assert {request.headers["content-type"] for request in web.asked} == {"application/json"}
 
 
 async def test_a_stored_list_is_cut_anywhere() -> None:
@@ -232,5 +232,5 @@ async def test_connections_are_reused_and_no_cookie_is_kept(web: Web, task: Task
     await task(web.url("/next"))
 
     assert first.result["headers"]["set-cookie"] == "session=1, b=2"
-    assert [asked.connection for asked in web.asked] == [1, 1]
+    assert [request.connection for request in web.asked] == [1, 1]
     assert "cookie" not in web.asked[1].headers

@@ -36,8 +36,8 @@ async def test_http_2_over_a_trusted_certificate(secure: Web, good: Certificate,
 
     assert {outcome.status for outcome in outcomes} == {"ok"}
     assert outcomes[0].result["data"] == {"a": 1}
-    assert {asked.protocol for asked in secure.asked} == {"HTTP/2"}
-    assert {asked.connection for asked in secure.asked[:21]} == {1}
+    assert {request.protocol for request in secure.asked} == {"HTTP/2"}
+    assert {request.connection for request in secure.asked[:21]} == {1}
     assert sent.error is None
     assert secure.asked[-1].headers["x-a"] == "b"
     assert len(secure.asked[-1].body) > 18_000
@@ -222,7 +222,7 @@ async def test_a_task_that_is_late_or_cancelled_does_not_hurt_others_on_its_conn
         assert "0.05 s (spec.timeout.read)" in impatient.error.message
     gate.set()
     assert (await other).result["data"] == "begun and done"
-    assert {asked.connection for asked in secure.asked} == {1}
+    assert {request.connection for request in secure.asked} == {1}
 
 
 @pytest.mark.slow
@@ -235,4 +235,4 @@ async def test_what_is_given_up_does_not_use_the_connection_up(secure: Web, trus
         assert outcome.error is not None
         assert outcome.error.code == "http.max_body_bytes"
     assert (await trusting(secure.url("/x"))).status == "ok"
-    assert {asked.connection for asked in secure.asked} == {1}
+    assert {request.connection for request in secure.asked} == {1}

@@ -97,12 +97,12 @@ async def test_requests_go_to_the_endpoint_with_the_credential(
     server.answer = lambda _: Answer(200, b"hello", (("Content-Type", "text/plain"),))
     run = runner(server.endpoint, auth)
     assert await run.data("get", url) == "hello"
-    (asked,) = server.asked
-    assert (asked.method, asked.path) == ("GET", path)
-    sent = asked.headers.get("authorization", "")
+    (request,) = server.asked
+    assert (request.method, request.path) == ("GET", path)
+    sent = request.headers.get("authorization", "")
     assert authorization in sent
     assert bool(sent) == bool(authorization)
-    assert "WORKER" not in str(asked.headers)
+    assert "WORKER" not in str(request.headers)
 
     server.answer = lambda _: Answer(201 if url.startswith("az") else 200)
     if url.startswith("gs") and auth is None:

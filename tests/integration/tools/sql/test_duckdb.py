@@ -109,10 +109,10 @@ async def test_parquet_goes_out_and_comes_in(sql, tmp_path):
 
 async def test_a_statement_before_the_last_runs_whole_however_many_rows_it_gives(sql):
     await sql.result("CREATE TABLE t (a BIGINT)")
-    found = await sql.rows(
+    rows = await sql.rows(
         "INSERT INTO t SELECT i FROM range(500000) r(i) RETURNING a; SELECT a FROM t; SELECT count(*) AS n FROM t"
     )
-    assert found == [{"n": 500000}]
+    assert rows == [{"n": 500000}]
 
 
 async def test_several_statements_are_one_transaction(sql):

@@ -313,10 +313,10 @@ async def test_many_rows_are_streamed_into_the_result_store(sql):
 
 async def test_a_statement_before_the_last_runs_whole_however_many_rows_it_gives(sql):
     await sql.result("CREATE TABLE t (a int)")
-    found = await sql.rows(
+    rows = await sql.rows(
         "INSERT INTO t SELECT generate_series(1, 100000) RETURNING a; SELECT a FROM t; SELECT count(*) AS n FROM t"
     )
-    assert found == [{"n": 100000}]
+    assert rows == [{"n": 100000}]
 
 
 async def test_rows_that_are_too_many_leave_no_cancel_behind_for_others(sql, postgres):

@@ -40,8 +40,8 @@ def source(tmp_path: Path) -> dict[str, Any]:
 
 
 def seen(end: End, what: str = "*") -> list[tuple]:
-    found: list[tuple] = end.run(f"SELECT {what} FROM t ORDER BY 1")
-    return found
+    outcome: list[tuple] = end.run(f"SELECT {what} FROM t ORDER BY 1")
+    return outcome
 
 
 async def test_a_table_is_made_and_filled(run: Runner, source: dict[str, Any], end: End) -> None:

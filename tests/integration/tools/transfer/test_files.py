@@ -34,9 +34,9 @@ def names(folder: Path) -> list[str]:
 
 
 def query(sql: str) -> duckdb.DuckDBPyRelation:
-    found = duckdb.sql(sql)
-    assert found is not None
-    return found
+    rows = duckdb.sql(sql)
+    assert rows is not None
+    return rows
 
 
 async def test_csv(run: Runner, source: dict[str, Any]) -> None:

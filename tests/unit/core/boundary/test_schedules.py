@@ -66,9 +66,9 @@ def test_nothing_fires_early() -> None:
 @pytest.mark.parametrize("catch_up", CATCH_UP)
 @pytest.mark.parametrize("overlap", OVERLAP)
 def test_on_time_it_fires_whatever_the_policies(catch_up: str, overlap: str) -> None:
-    given = made(catch_up=catch_up, overlap=overlap)
-    found = look(given, NOON + 5)
-    assert found == Tick(replace(given, firing=NOON, next_due=NOON + HOUR))
+    schedule = made(catch_up=catch_up, overlap=overlap)
+    tick_result = look(schedule, NOON + 5)
+    assert tick_result == Tick(replace(schedule, firing=NOON, next_due=NOON + HOUR))
 
 
 def test_missed_times_by_policy() -> None:
@@ -86,16 +86,20 @@ def test_missed_times_by_policy() -> None:
 
 
 def test_a_time_that_is_on_time_goes_before_the_last_that_was_missed() -> None:
-    found = look(made(catch_up="last"), NOON + 2 * HOUR)
-    assert (found.schedule.firing, found.schedule.queue, found.schedule.skipped) == (NOON + 2 * HOUR, (), 2)
+    tick_result = look(made(catch_up="last"), NOON + 2 * HOUR)
+    assert (tick_result.schedule.firing, tick_result.schedule.queue, tick_result.schedule.skipped) == (
+        NOON + 2 * HOUR,
+        (),
+        2,
+    )
 
 
 def test_catching_up_is_bounded_and_says_so() -> None:
-    found = look(made(catch_up="all"), NOON + 9 * HOUR + 30 * MINUTE, is_live=True)
-    assert found.schedule.queue == tuple(NOON + hour * HOUR for hour in range(5, 10))
-    assert found.schedule.skipped == 5
-    assert "schedules.max_catch_up" in found.schedule.note
-    assert found.notes
+    tick_result = look(made(catch_up="all"), NOON + 9 * HOUR + 30 * MINUTE, is_live=True)
+    assert tick_result.schedule.queue == tuple(NOON + hour * HOUR for hour in range(5, 10))
+    assert tick_result.schedule.skipped == 5
+    assert "schedules.max_catch_up" in tick_result.schedule.note
+    assert tick_result.notes
 
 
 def test_a_long_absence_is_looked_at_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,11 +127,11 @@ def test_overlap_by_policy() -> None:
 
 
 def test_what_is_being_started_comes_first() -> None:
-    given = made(firing=NOON - HOUR, queue=(NOON - 2 * HOUR,))
-    assert look(given, NOON + 5 * HOUR) == Tick(given)
-    done = schedules.started(given, 77)
+    schedule = made(firing=NOON - HOUR, queue=(NOON - 2 * HOUR,))
+    assert look(schedule, NOON + 5 * HOUR) == Tick(schedule)
+    done = schedules.started(schedule, 77)
     assert (done.firing, done.last_due, done.last_execution) == (None, NOON - HOUR, 77)
-    failed = schedules.not_started(given, "no such playbook")
+    failed = schedules.not_started(schedule, "no such playbook")
     assert (failed.firing, failed.skipped, failed.last_execution) == (None, 1, 0)
     assert "no such playbook" in failed.note
 
@@ -140,14 +144,14 @@ def test_times_of_a_pause_are_not_missed() -> None:
 
 
 def test_backfill_queues_times_once_in_order_and_within_the_limit() -> None:
-    given = made(queue=(NOON + HOUR,))
-    due = schedules.between(given, NOON, NOON + 2 * HOUR, 3)
+    schedule = made(queue=(NOON + HOUR,))
+    due = schedules.between(schedule, NOON, NOON + 2 * HOUR, 3)
     assert due == [NOON, NOON + HOUR, NOON + 2 * HOUR]
-    assert schedules.backfilled(given, due, 3).queue == tuple(due)
+    assert schedules.backfilled(schedule, due, 3).queue == tuple(due)
     with pytest.raises(RequestRejected, match="max_catch_up"):
-        schedules.between(given, NOON, NOON + 3 * HOUR, 3)
+        schedules.between(schedule, NOON, NOON + 3 * HOUR, 3)
     with pytest.raises(RequestRejected, match="max_catch_up"):
-        schedules.backfilled(replace(given, queue=(1, 2)), due, 4)
+        schedules.backfilled(replace(schedule, queue=(1, 2)), due, 4)
 
 
 @given(
@@ -161,8 +165,8 @@ def test_a_time_is_started_at_most_once_in_order_and_never_early(
     given, now, fired = made(catch_up=catch_up, overlap=overlap), NOON - HOUR, []
     for later, is_live in looks:
         now += later
-        found = look(given, now, is_live=is_live)
-        given = found.schedule
+        tick_result = look(given, now, is_live=is_live)
+        given = tick_result.schedule
         if given.firing is not None:
             assert given.firing <= now
             assert not is_live or overlap == "cancel"

@@ -80,7 +80,7 @@ def test_retry_after_is_a_floor_and_jitter_only_adds() -> None:
 def test_an_ok_that_is_retried_to_the_end_fails_the_task() -> None:
     program = step("[{else: {then: {do: retry, attempts: 2, delay: 0}}}]")
     pipeline = Pipeline()
-    assert [one.type for one in go(pipeline, program, OK)] == [
+    assert [event.type for event in go(pipeline, program, OK)] == [
         "task.started",
         "task.attempt.done",
         "policy.task.evaluated",
@@ -123,7 +123,7 @@ def test_actions(do: str, state: str, at: int) -> None:
 def test_without_a_policy_an_error_fails(record: dict[str, Any], state: str) -> None:
     program = step("[{else: {then: {do: continue}}}]")
     pipeline = Pipeline(at=1)
-    assert [one.type for one in go(pipeline, program, record)][-1] == (
+    assert [event.type for event in go(pipeline, program, record)][-1] == (
         "task.done" if state == "open" else "task.failed"
     )
     assert pipeline.state == state

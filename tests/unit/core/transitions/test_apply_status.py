@@ -136,9 +136,9 @@ def test_an_execution_ends_only_with_its_lifecycle_event(text: str, signal: str,
             assert (told.state, told.terminal_event, told.completion_inferred) == (state, name, False)
             folded, seen = State(execution_id=world.execution_id), []
             reader = LifecycleReader()
-            for one in await world.stored():
-                apply(world.program, folded, one.event)
-                full = widen(one.event, Subject(1, "x"), one.seq, one.event_id, one.persisted_at)
+            for entry in await world.stored():
+                apply(world.program, folded, entry.event)
+                full = widen(entry.event, Subject(1, "x"), entry.seq, entry.event_id, entry.persisted_at)
                 seen += [(each.name, folded.status) for each in reader.render(full) if not each.derived]
             at = [each for each, _ in seen].index(name)
             assert all(each in ("PENDING", "RUNNING") for _, each in seen[:at])

@@ -124,10 +124,10 @@ async def test_who_is_there_for_one_run_asks_nobody() -> None:
 async def test_who_takes_over_from_a_server_that_is_gone_is_told(
     store: Asked, clock: FakeClock, leaves: str, took_over: int
 ) -> None:
-    told: list[str] = []
+    notices: list[str] = []
 
     async def note() -> None:
-        told.append("b")
+        notices.append("b")
 
     a, b = duty(store, clock, "a"), Duty(store, clock, "timers", "b", LEASE_S, note)
     assert await a.has()
@@ -139,7 +139,7 @@ async def test_who_takes_over_from_a_server_that_is_gone_is_told(
     for _ in range(10):
         clock.advance(LEASE_S / 2)
         assert await b.has()
-    assert len(told) == took_over
+    assert len(notices) == took_over
 
 
 async def test_a_server_that_was_only_slow_learns_that_it_was_taken_for_gone(store: Asked, clock: FakeClock) -> None:

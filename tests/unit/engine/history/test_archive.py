@@ -50,9 +50,9 @@ async def imported(body: bytes, there: World) -> Any:
 
 def with_world(work: Callable[[World, World, bytes], Any], text: str = TEXT) -> None:
     async def go() -> None:
-        async with World(text) as here, World(text) as there:
-            await here.run()
-            await work(here, there, await exported(here))
+        async with World(text) as world, World(text) as other_world:
+            await world.run()
+            await work(world, other_world, await exported(world))
 
     asyncio.run(go())
 
@@ -67,12 +67,12 @@ def changed(body: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
 
 def test_an_imported_run_has_the_ids_the_events_and_the_results_that_it_had() -> None:
     async def work(here: World, there: World, body: bytes) -> None:
-        found = await imported(body, there)
-        assert (found.execution_id, found.created) == (str(here.execution_id), True)
-        mine = [(one.seq, one.event_id, one.event) for one in await here.stored()]
+        imported_modules = await imported(body, there)
+        assert (imported_modules.execution_id, imported_modules.created) == (str(here.execution_id), True)
+        mine = [(entry.seq, entry.event_id, entry.event) for entry in await here.stored()]
         theirs = await there.store.events(here.execution_id, limit=10_000)
-        assert [(one.seq, one.event_id, one.event) for one in theirs] == mine
-        api, number = there.current_life.api, found.execution_id
+        assert [(their.seq, their.event_id, their.event) for their in theirs] == mine
+        api, number = there.current_life.api, imported_modules.execution_id
         assert (await api.summary(number)).result == [1, 2]
         assert (await api.replay(number)).ok
         (stored,) = await api.results(number)
@@ -138,15 +138,15 @@ def test_an_imported_retry_keeps_its_origin_and_one_that_is_none_is_refused() ->
 def test_a_run_that_goes_on_is_exported_as_it_is_and_nobody_goes_on_with_it_elsewhere() -> None:
     async def go() -> None:
         text = "metadata: {name: waits}\nworkflow: [{step: start, tool: {kind: wait, for_s: 3600}}]\n"
-        async with World(text) as here, World(text) as there:
-            await here.start()
-            here.current_life.start_worker("w")
-            await here.current_life.api.wait(str(here.execution_id), after=6)
-            number = (await imported(await exported(here), there)).execution_id
-            status = await there.current_life.api.status(number)
+        async with World(text) as world, World(text) as other_world:
+            await world.start()
+            world.current_life.start_worker("w")
+            await world.current_life.api.wait(str(world.execution_id), after=6)
+            number = (await imported(await exported(world), other_world)).execution_id
+            status = await other_world.current_life.api.status(number)
             assert status.state == "RUNNING"
-            assert (await there.store.idle(1 << 62)).records == []
-            assert await there.store.next_due() is None
+            assert (await other_world.store.idle(1 << 62)).records == []
+            assert await other_world.store.next_due() is None
 
     asyncio.run(go())
 
@@ -173,11 +173,11 @@ def test_so_is_a_damaged_result_and_any_flipped_byte_is_found() -> None:
         for at in range(0, len(body), 61):
             flipped = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
             try:
-                found = await imported(flipped, there)
+                imported_modules = await imported(flipped, there)
             except RequestRejected:
                 assert await there.store.executions() == []
             else:  # a byte that says nothing: a date, a flag
-                assert found.events == len(await here.stored())
+                assert imported_modules.events == len(await here.stored())
                 break
         assert len(names) == 6
 
@@ -372,24 +372,28 @@ def test_a_run_id_that_another_run_has_is_refused() -> None:
 
 def test_results_that_were_collected_are_told_on_import_and_wherever_they_are_read() -> None:
     async def go() -> None:
-        async with World(TEXT) as here, World(TEXT) as there:
-            await here.run()
-            (stored,) = await here.store.results(here.execution_id)
-            assert await here.store.remove_results([stored], here.clock.now()) == 1
-            body = await exported(here)
+        async with World(TEXT) as world, World(TEXT) as other_world:
+            await world.run()
+            (stored,) = await world.store.results(world.execution_id)
+            assert await world.store.remove_results([stored], world.clock.now()) == 1
+            body = await exported(world)
             for created in (True, False):
-                found = await imported(body, there)
-                assert (found.created, found.results, found.missing) == (created, 0, [stored.name])
-            api, number = there.current_life.api, found.execution_id
-            (told,) = await api.results(number)
-            assert told.removed_at is not None
+                imported_modules = await imported(body, other_world)
+                assert (imported_modules.created, imported_modules.results, imported_modules.missing) == (
+                    created,
+                    0,
+                    [stored.name],
+                )
+            api, number = other_world.current_life.api, imported_modules.execution_id
+            (result,) = await api.results(number)
+            assert result.removed_at is not None
             with pytest.raises(ResultUnavailable, match=r"was removed before run \d+ was exported"):
-                _ = [chunk async for chunk in api.content(told.ref)]
+                _ = [chunk async for chunk in api.content(result.ref)]
             assert (await api.replay(number)).ok
             with pytest.raises(RequestRejected, match=r"needs were removed: start\.start_task"):
                 await api.fork(number, ForkRequest(step="end"))
             forked = await api.fork(number, ForkRequest(step="start"))
-            there.current_life.start_worker("w")
+            other_world.current_life.start_worker("w")
             assert await api.ended(forked.execution_id, timeout_s=600.0)
             assert (await api.summary(forked.execution_id)).result == [1, 2]
 

@@ -42,7 +42,9 @@ async def with_newer(world: World, change: Callable[[Event], None]) -> int:
                 change(stored.event)
         return page
 
-    seq = next(one.seq for one in await real(world.execution_id, types=("next.evaluated",)) if one.event.step == "b")
+    seq = next(
+        entry.seq for entry in await real(world.execution_id, types=("next.evaluated",)) if entry.event.step == "b"
+    )
     world.current_life.engine.store.events = events  # type: ignore[method-assign]  # stands for a newer release's row
     return seq
 
