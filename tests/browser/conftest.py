@@ -98,15 +98,15 @@ class Watched:
 
     def follow(self, page: Page) -> None:
         page.on("pageerror", lambda error: self.troubles.append(f"thrown: {error}"))
-        page.on("console", self._said)
-        page.on("request", self._asked)
+        page.on("console", self._on_console)
+        page.on("request", self._on_request)
 
-    def _said(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         # The browser itself tells of every answer that is not a success.
         if message.type == "error" and not message.text.startswith("Failed to load resource"):
             self.troubles.append(f"console: {message.text}")
 
-    def _asked(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         host = urlsplit(request.url).hostname
         if host not in ("127.0.0.1", "localhost", None):
             self.troubles.append(f"request to {request.url}")

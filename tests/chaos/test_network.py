@@ -101,9 +101,9 @@ class Site:
 
     def begin(self, server: Server, ledger: Path, **workload: Any) -> str:
         body = {"playbook": PLAYBOOK, "workload": {"ledger": str(ledger), **workload}}
-        status, told = self.ask(server, "/api/execute", body)
-        assert status == 201, told
-        execution_id: str = told["execution_id"]
+        status, answer_body = self.ask(server, "/api/execute", body)
+        assert status == 201, answer_body
+        execution_id: str = answer_body["execution_id"]
         return execution_id
 
     def judged(self, server: Server, ledger: Path, run: str, tasks: int = 4) -> list[dict[str, Any]]:
@@ -118,12 +118,12 @@ class Site:
         return events
 
     def events(self, server: Server, run: str) -> list[dict[str, Any]]:
-        status, told = self.ask(server, f"/api/executions/{run}/events?limit=1000")
-        assert status == 200, told
-        events: list[dict[str, Any]] = told["events"]
+        status, answer_body = self.ask(server, f"/api/executions/{run}/events?limit=1000")
+        assert status == 200, answer_body
+        events: list[dict[str, Any]] = answer_body["events"]
         return events
 
-    def said(self, process: Process, words: str) -> int:
+    def log_count(self, process: Process, words: str) -> int:
         return process.log.read_text(errors="replace").count(words)
 
 
@@ -163,7 +163,7 @@ def test_a_commit_that_was_sent_and_whose_answer_was_cut_off_happened_once(site:
 
 def test_a_worker_cut_off_past_its_lease_reports_late_and_is_refused(site: Site) -> None:
     one, ledger = site.servers[0], site.ledger()
-    refusals = [site.said(server, "lease lost") for server in site.servers]
+    refusals = [site.log_count(server, "lease lost") for server in site.servers]
     run = site.begin(one, ledger, pause=0.3)
     site.until(lambda: keys_of(ledger), "the worker is at its first task")
     # What it did is sent, and stays on the way.
@@ -174,7 +174,7 @@ def test_a_worker_cut_off_past_its_lease_reports_late_and_is_refused(site: Site)
         event["payload"].get("reason") for event in events if event["event_type"] == "command.issued"
     ]
     site.be(Mode.PASS, "worker-1 to server-1", "worker-1 to server-2")
-    site.until(lambda: [site.said(server, "lease lost") for server in site.servers] != refusals, "it is refused")
+    site.until(lambda: [site.log_count(server, "lease lost") for server in site.servers] != refusals, "it is refused")
     assert site.events(one, run) == events, "what it said late changed nothing"
     site.spare.kill()
     again = site.ledger()
@@ -193,9 +193,9 @@ def test_a_server_cut_off_from_postgresql_loses_its_duties_and_says_so(site: Sit
     site.until(lambda: owner() is other, "the other one has the timers")
     ledger = site.ledger()
     # Nothing hangs, and the refusal is not a secret's end.
-    status, told = site.ask(cut, "/api/execute", {"playbook": PLAYBOOK, "workload": {"ledger": str(ledger)}})
-    assert status == 503, told
-    assert "horse" not in json.dumps(told)
+    status, answer_body = site.ask(cut, "/api/execute", {"playbook": PLAYBOOK, "workload": {"ledger": str(ledger)}})
+    assert status == 503, answer_body
+    assert "horse" not in json.dumps(answer_body)
     run = site.begin(other, ledger)
     site.judged(other, ledger, run)
     site.be(Mode.PASS, f"{cut.name} to postgres")

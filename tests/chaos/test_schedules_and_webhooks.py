@@ -31,7 +31,7 @@ from arclog.ports.storage.outbox import DELIVERED
 from arclog.ports.storage.schedules import NewSchedule, ScheduleView
 from arclog.ports.views.api import RegisterRequest
 from arclog.wiring.embedded import Embedded, embedded
-from tests.servers.web import Asked, Web, Wire
+from tests.servers.web import ReceivedRequest, Web, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -129,7 +129,7 @@ def test_killed_while_it_fires_and_delivers(site: Site) -> None:
     count = 0
 
     @site.web.route("/hook")
-    async def hook(_: Asked, wire: Wire) -> None:
+    async def hook(_: ReceivedRequest, wire: Wire) -> None:
         nonlocal count
         count += 1
         await wire.answer(503 if count % REFUSED == 0 else 204)
@@ -183,9 +183,9 @@ def _fired_often(client: Client, name: str) -> bool:
     return span > timedelta(seconds=2 * KILLS)
 
 
-async def _all_told(here: Embedded) -> bool:
-    for run in await here.api.list(limit=10_000):
-        events = await here.api.events(run.execution_id, limit=1000)
+async def _all_told(embedded_runtime: Embedded) -> bool:
+    for run in await embedded_runtime.api.list(limit=10_000):
+        events = await embedded_runtime.api.events(run.execution_id, limit=1000)
         if events[-1]["event_type"] != "playbook.processed":
             return False
     return True
@@ -195,16 +195,16 @@ def _checked(site: Site, views: list[ScheduleView], asked: list[str]) -> None:
     ran: Counter[tuple[str, str]] = Counter()
     runs: set[str] = set()
 
-    async def look(here: Embedded) -> None:
-        for run in await here.api.list(limit=10_000):
+    async def look(embedded_runtime: Embedded) -> None:
+        for run in await embedded_runtime.api.list(limit=10_000):
             runs.add(run.execution_id)
-            events = await here.api.events(run.execution_id, limit=1000)
+            events = await embedded_runtime.api.events(run.execution_id, limit=1000)
             types = Counter(event["event_type"] for event in events)
             assert run.state == "COMPLETED"
             assert (types["playbook.finished"], types["playbook.processed"]) == (1, 1)
             schedule = events[0]["payload"]["workload"]["schedule"]
             ran[schedule["name"], schedule["due"]] += 1
-            (delivery,) = await here.engine.store.deliveries(int(run.execution_id))
+            (delivery,) = await embedded_runtime.engine.store.deliveries(int(run.execution_id))
             assert delivery.state == DELIVERED
 
     site.ask(look)
@@ -218,12 +218,12 @@ def _checked(site: Site, views: list[ScheduleView], asked: list[str]) -> None:
         gaps = {later - earlier for earlier, later in pairwise(times)}
         assert gaps == {timedelta(seconds=step)}, f"{name}: a time is missing"
     received: set[str] = set()
-    for request in site.web.asked:
+    for request in site.web.requests:
         verified = verify(SECRET, request.headers, request.body, seen=Seen())
         assert (verified["event"], verified["delivery"]) == ("playbook.completed", f"{verified['execution_id']}-1")
         received.add(verified["execution_id"])
     assert received == runs
-    print(f"{len(runs)} runs, {len(site.web.asked)} webhooks")
+    print(f"{len(runs)} runs, {len(site.web.requests)} webhooks")
 
 
 def _text(moment: datetime) -> str:

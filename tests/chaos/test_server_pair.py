@@ -103,10 +103,10 @@ class Pair(Site):
 
     def ended_at(self, index: int, execution_id: str) -> str:
         end = time.monotonic() + DEADLINE_S
-        while (told := self.ask_at(index, f"/api/executions/{execution_id}/status"))["ended_at"] is None:
+        while (answer_body := self.ask_at(index, f"/api/executions/{execution_id}/status"))["ended_at"] is None:
             assert time.monotonic() < end, self.output.read_text()
             time.sleep(0.05)
-        state: str = told["state"]
+        state: str = answer_body["state"]
         return state
 
     def whole_log(self, execution_id: str) -> list[dict[str, Any]]:

@@ -26,10 +26,10 @@ async def opened(home: Path) -> AsyncIterator[Embedded]:
         yield runtime
 
 
-def lapsing(here: Embedded):
+def lapsing(embedded_runtime: Embedded):
     async def lapse(execution_id: int) -> None:
-        for record in await here.engine.store.commands(execution_id):
-            await here.control.end_lease(record)
+        for record in await embedded_runtime.engine.store.commands(execution_id):
+            await embedded_runtime.control.end_lease(record)
 
     return lapse
 

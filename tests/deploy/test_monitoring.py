@@ -57,7 +57,7 @@ def grouped(expression: Any) -> Iterator[str]:
 
 
 @pytest.fixture
-async def told(tmp_path: Path) -> dict[str, set[str]]:
+async def metrics(tmp_path: Path) -> dict[str, set[str]]:
     """Every metric of a real server that has worked and has work left, and its labels."""
     with running_nats() as nats:
         settings: dict[str, Any] = {"bus.url": nats.url}
@@ -83,39 +83,39 @@ async def _work(server: RunningServer) -> None:
                         pass
 
 
-def test_every_figure_that_is_asked_for_is_told(told: dict[str, set[str]]):
+def test_every_figure_that_is_asked_for_is_told(metrics: dict[str, set[str]]):
     wrong = []
     for where, query in queries():
         expression = promql_parser.parse(query.replace("$__rate_interval", "5m").replace("$job", ".*"))
         selectors_used = list(selectors(expression))
         assert selectors_used, f"{where} asks for nothing: {query}"
         for each in selectors_used:
-            if each.name not in told:
+            if each.name not in metrics:
                 wrong.append(f"{where}: there is no {each.name}")
                 continue
             labels = {matcher.name for matcher in each.matchers.matchers} | set(grouped(query))
-            missing = labels - told[each.name] - ADDED
+            missing = labels - metrics[each.name] - ADDED
             # A label that belongs to another metric of the same query is checked there.
-            others = set().union(*(told.get(other.name, set()) for other in selectors_used))
+            others = set().union(*(metrics.get(other.name, set()) for other in selectors_used))
             if missing - others:
                 wrong.append(f"{where}: {each.name} has no label {', '.join(missing - others)}")
     assert wrong == []
 
 
-def test_the_test_above_would_find_a_wrong_name(told: dict[str, set[str]]):
+def test_the_test_above_would_find_a_wrong_name(metrics: dict[str, set[str]]):
     expression = promql_parser.parse(
         'sum by (pool) (rate(arclog_nonsense_total{colour="red"}[5m])) / arclog_queue_depth'
     )
     assert {selector.name for selector in selectors(expression)} == {"arclog_nonsense_total", "arclog_queue_depth"}
-    assert "arclog_nonsense_total" not in told
-    assert "colour" not in told["arclog_queue_depth"]
+    assert "arclog_nonsense_total" not in metrics
+    assert "colour" not in metrics["arclog_queue_depth"]
 
 
-def test_every_figure_of_a_server_is_shown_somewhere(told: dict[str, set[str]]):
+def test_every_figure_of_a_server_is_shown_somewhere(metrics: dict[str, set[str]]):
     asked = " ".join(query for _, query in queries())
     forgotten = {
         name
-        for name in told
+        for name in metrics
         if name.startswith("arclog_") and not name.endswith(("_created", "_sum", "_count")) and name not in asked
     }
     assert forgotten == set()

@@ -65,8 +65,8 @@ async def followed(client: httpx2.AsyncClient, execution_id: str, until: str = "
                 return
 
 
-async def logged(here: Embedded, execution_id: str) -> list[StoredEvent]:
-    return await here.engine.store.events(int(execution_id), limit=10_000)
+async def logged(embedded_runtime: Embedded, execution_id: str) -> list[StoredEvent]:
+    return await embedded_runtime.engine.store.events(int(execution_id), limit=10_000)
 
 
 async def test_a_backup_under_load_is_restored_replays_and_goes_on(tmp_path: Path):

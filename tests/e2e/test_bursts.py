@@ -59,13 +59,13 @@ def started(home: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", SERVER, str(home)], stdout=subprocess.PIPE, text=True)
 
 
-async def fire_the_rest(here: Embedded) -> None:
-    for execution in await here.engine.store.executions(limit=COUNT):
-        await here.api.ended(str(execution.execution_id))
+async def fire_the_rest(embedded_runtime: Embedded) -> None:
+    for execution in await embedded_runtime.engine.store.executions(limit=COUNT):
+        await embedded_runtime.api.ended(str(execution.execution_id))
 
 
-async def each_fired_once(here: Embedded) -> None:
-    store = here.engine.store
+async def each_fired_once(embedded_runtime: Embedded) -> None:
+    store = embedded_runtime.engine.store
     ended = await store.executions(ExecutionFilter(states=("COMPLETED",)), limit=2 * COUNT)
     assert len(ended) == COUNT
     for run in ended:

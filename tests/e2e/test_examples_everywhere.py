@@ -91,7 +91,7 @@ async def log_of(api: Api, name: str) -> tuple[Any, dict[str, Any]]:
 async def _log_of(api: Api, name: str, workload: dict[str, str]) -> tuple[Any, dict[str, Any]]:
     execution_id = (await api.execute(request_of(name, workload))).execution_id
     if name in TOLD:
-        await told(api, execution_id)
+        await approve_if_waiting(api, execution_id)
     await asyncio.wait_for(api.ended(execution_id), PATIENCE_S)
     found: dict[str, Any] = {}
     tokens: dict[int, str] = {}
@@ -122,8 +122,8 @@ def request_of(name: str, workload: dict[str, str]) -> ExecuteRequest:
     return ExecuteRequest(text, f"examples/{name}.yaml", files=parts, workload=workload)
 
 
-async def told(api: Api, execution_id: str) -> None:
-    """Tell a run what it waits for, as soon as it does."""
+async def approve_if_waiting(api: Api, execution_id: str) -> None:
+    """Approve a run as soon as it waits."""
     async with asyncio.timeout(PATIENCE_S):
         while not (await api.why(execution_id)).waits:  # noqa: ASYNC110 - a server can only be asked again
             await asyncio.sleep(0.05)

@@ -47,16 +47,16 @@ class Site:
         #: processes of tasks whose worker was killed
         self.left_behind: list[int] = []
 
-    def work(self, who: str = "worker", url: str = "", name: str = "w") -> subprocess.Popen[bytes]:
+    def work(self, caller: str = "worker", url: str = "", name: str = "w") -> subprocess.Popen[bytes]:
         # -I -S: neither this project nor any installed package can be imported.
         command = [sys.executable, "-I", "-S", str(EXAMPLE), "--server", url or self.server.url, "--worker-id", name]
-        environment = {"PATH": os.environ["PATH"], "ARCLOG_TOKEN": self.keys[who]}
+        environment = {"PATH": os.environ["PATH"], "ARCLOG_TOKEN": self.keys[caller]}
         process = subprocess.Popen(command, cwd=self.folder, env=environment, start_new_session=True)
         self.processes.append(process)
         return process
 
-    async def ask(self, who: str, method: str, path: str, **more: Any) -> Any:
-        answer = await self.client.request(method, path, headers=bearer(self.keys[who]), **more)
+    async def ask(self, caller: str, method: str, path: str, **more: Any) -> Any:
+        answer = await self.client.request(method, path, headers=bearer(self.keys[caller]), **more)
         assert answer.status_code < 300, answer.text
         return answer.json()
 
@@ -301,9 +301,9 @@ async def test_every_event_may_be_sent_twice(tmp_path: Path) -> None:
         ]
 
 
-async def claimed(site: Site, example: ModuleType, who: str) -> Any:
+async def claimed(site: Site, example: ModuleType, caller: str) -> Any:
     """A command in the hands of a key, as the program holds it."""
-    server = example.Server(site.server.url, site.keys[who])
+    server = example.Server(site.server.url, site.keys[caller])
     worker = example.Worker(server, "w", ["default"])
     claim = {"worker": worker.info, "limit": 1, "wait_s": 10, "form": "wire"}
     commands = (await asyncio.to_thread(server.post, "/api/worker/claim", claim))["commands"]

@@ -24,7 +24,7 @@ CASES = sorted(path.stem for path in (HERE / "playbooks").glob("*.yaml"))
 UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
 
 
-async def told(name: str) -> str:
+async def rendered_run(name: str) -> str:
     async with World((HERE / "playbooks" / f"{name}.yaml").read_text(encoding="utf-8")) as world:
         state = await world.run()
         stored = await world.stored()
@@ -43,7 +43,7 @@ async def told(name: str) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_the_log_is_as_it_was(name: str) -> None:
     path = HERE / "logs" / f"{name}.txt"
-    outcome = run_virtually(told(name))
+    outcome = run_virtually(rendered_run(name))
     if UPDATE:
         path.write_text(outcome, encoding="utf-8")
     assert outcome == path.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
@@ -55,7 +55,7 @@ def test_every_golden_log_has_its_playbook() -> None:
 
 
 def test_a_run_is_the_same_every_time() -> None:
-    assert run_virtually(told("inclusive")) == run_virtually(told("inclusive"))
+    assert run_virtually(rendered_run("inclusive")) == run_virtually(rendered_run("inclusive"))
 
 
 def test_every_prefix_of_a_golden_log_replays() -> None:

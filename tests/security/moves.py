@@ -261,8 +261,8 @@ def forged(site: Site, attack: Attack) -> str:
     playbook = "metadata: {name: a}\nworkflow: [{step: start, spec: {pool: apart}, tool: {kind: noop}}]\n"
     run = engineer.post("/api/executions", json={"playbook": playbook}).json()["execution_id"]
     try:
-        who = {"worker_id": "honest", "kinds": ["noop"], "pools": ["apart"]}
-        claimed = worker.post("/api/worker/claim", json={"worker": who, "limit": 1, "wait_s": 20}).json()["commands"]
+        caller = {"worker_id": "honest", "kinds": ["noop"], "pools": ["apart"]}
+        claimed = worker.post("/api/worker/claim", json={"worker": caller, "limit": 1, "wait_s": 20}).json()["commands"]
         command = claimed[0]
         ids = {key: command[key] for key in ("execution_id", "command_id", "fence")}
         reports = {

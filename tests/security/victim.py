@@ -303,9 +303,9 @@ def main(spec: dict[str, Any]) -> None:
         protect_process(settings)
 
         async def found() -> dict[str, Any]:
-            here = await held(settings, inner / "probe")
+            confinement = await held(settings, inner / "probe")
             got = await Worker(settings, inner, at).attacked(spec.get("kind", "python"))
-            return {"got": got, "lacking": [promise.name for promise in here.lacking()]}
+            return {"got": got, "lacking": [promise.name for promise in confinement.lacking()]}
 
         answer = asyncio.run(found())
     os.chdir("/")

@@ -142,22 +142,22 @@ class Relatives:
             return
         if state.pause is not None:
             assert "pause" in kinds
-            await self.tell(record.execution_id, SignalRequest("RESUME", f"resume {state.pause.signal_id}"[:200]))
+            await self.send(record.execution_id, SignalRequest("RESUME", f"resume {state.pause.signal_id}"[:200]))
         elif state.pending_for == "approval":
             assert "approval" in kinds
-            await self.tell(record.execution_id, self.verdict("start", record.new.name))
+            await self.send(record.execution_id, self.verdict("start", record.new.name))
         for wait in list(state.waits.values()):
             name = wait.config.get("signal")
             if "timeout_s" in wait.config:
                 continue  # nobody answers: it must end by itself
             if wait.kind == "approval":
                 assert "approval" in kinds
-                await self.tell(record.execution_id, self.verdict(wait.key, record.new.name, wait))
+                await self.send(record.execution_id, self.verdict(wait.key, record.new.name, wait))
             elif name:
                 assert "signal" in kinds
                 request = SignalRequest(name, f"{name} {wait.key} {self.answers[wait.key]}"[:200], data={"n": 3})
                 self.answers[wait.key] += 1
-                await self.tell(record.execution_id, request)
+                await self.send(record.execution_id, request)
 
     def verdict(self, key: str, playbook: str, wait: Wait | None = None) -> SignalRequest:
         """Yes, or now and then no; the same for the same question, whenever it is asked."""
@@ -167,7 +167,7 @@ class Relatives:
         step = "" if wait is None else wait.key
         return SignalRequest(signal, f"{asked} {self.answers[asked]}"[:200], "thought about it", step, by="judge")
 
-    async def tell(self, execution_id: int, request: SignalRequest) -> None:
+    async def send(self, execution_id: int, request: SignalRequest) -> None:
         """The process may die before it answers; then somebody asks again later."""
         if self.world.life is None:
             return
@@ -240,7 +240,7 @@ class Relatives:
             if draw.random() < 0.3:
                 await self.tell_from_elsewhere(record.execution_id, request, 800 + number)
             else:
-                await self.tell(record.execution_id, request)
+                await self.send(record.execution_id, request)
 
     def signal(self, draw: Random, number: int, state: State | None) -> SignalRequest:
         """Any signal, most often one that can do something."""

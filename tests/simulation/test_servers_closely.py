@@ -228,9 +228,9 @@ def dies_behind(cluster: Cluster, server: Server, event_type: str, execution_id:
     """Let a server die right behind the commit of such an event (of that run)."""
     died = asyncio.Event()
 
-    def committed(who: Server, append: Append) -> None:
+    def committed(caller: Server, append: Append) -> None:
         wanted = any(event.type == event_type for event in append.events)
-        if who is server and wanted and execution_id in (0, append.execution_id) and not died.is_set():
+        if caller is server and wanted and execution_id in (0, append.execution_id) and not died.is_set():
             server.reach.die()
             died.set()
 
@@ -270,10 +270,10 @@ def test_an_end_that_only_the_dead_one_knew_is_told(text: str) -> None:
         execution_id = 0
         died = asyncio.Event()
 
-        def committed(who: Server, append: Append) -> None:
+        def committed(caller: Server, append: Append) -> None:
             child = append.new is not None and append.new.parent_execution_id
             of_child = child or (execution_id and append.execution_id != execution_id)
-            if who is a and of_child and any(event.type == last for event in append.events) and not died.is_set():
+            if caller is a and of_child and any(event.type == last for event in append.events) and not died.is_set():
                 died.set()
                 a.reach.die()
                 cluster.fire_all()  # nor does anybody ask again

@@ -53,7 +53,7 @@ class Peers(Relatives):
         return self.cluster.well()
 
     @property
-    def here(self) -> Any:
+    def current_life(self) -> Any:
         found = self.cluster.well()
         assert found is not None
         return found
@@ -84,7 +84,7 @@ class Peers(Relatives):
         while True:
             try:
                 request = ExecuteRequest(playbook=self.family.text, idempotency_key="once")
-                return int((await self.here.api.execute(request)).execution_id)
+                return int((await self.current_life.api.execute(request)).execution_id)
             except (ArclogError, AssertionError):
                 await asyncio.sleep(1.0)
 
@@ -130,14 +130,14 @@ class Peers(Relatives):
         if runs and self.life is not None:
             record = self.draw.choice(runs)
             name = self.draw.choice(("PAUSE", "RESUME", "PAUSE", "CANCEL"))
-            await self.tell(record.execution_id, SignalRequest(name, f"trouble {number}", "because"))
+            await self.send(record.execution_id, SignalRequest(name, f"trouble {number}", "because"))
 
     async def reasons(self, left: list[Any]) -> list[str]:
         """Why runs never end, for whoever reads the failure."""
         found = []
         for record in left:
             try:
-                why = await self.here.api.why(str(record.execution_id))
+                why = await self.current_life.api.why(str(record.execution_id))
             except ArclogError as problem:
                 found.append(f"{record.new.name}: {problem}")
             else:
@@ -149,7 +149,7 @@ class Peers(Relatives):
             stored = await self.store.events(record.execution_id, limit=1_000_000)
             assert sum(entry.event.type in TERMINAL for entry in stored) == 1
             check_log(stored, record.new.name, one_process=False)
-            live = await self.here.engine.live.folded(record.execution_id)
+            live = await self.current_life.engine.live.folded(record.execution_id)
             again = State(execution_id=record.execution_id)
             for one in stored:
                 apply(live.program, again, one.event)

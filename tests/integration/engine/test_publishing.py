@@ -57,23 +57,23 @@ async def opened(home: Path, url: str = "", settings: dict[str, Any] | None = No
         yield runtime
 
 
-async def ran(here: Embedded, count: int, playbook: str = PLAYBOOK) -> list[int]:
+async def ran(embedded_runtime: Embedded, count: int, playbook: str = PLAYBOOK) -> list[int]:
     """Runs, side by side, to the end of their logs."""
     request = ExecuteRequest(playbook, workload={"mine": f"{CANARY}-mine"})
-    started = [await here.api.execute(request) for _ in range(count)]
+    started = [await embedded_runtime.api.execute(request) for _ in range(count)]
     for one in started:
         head = 0
         async with asyncio.timeout(60):
-            while not await here.api.events(one.execution_id, limit=1, types=("playbook.processed",)):
-                head = await here.api.wait(one.execution_id, after=head, timeout_s=1.0)
+            while not await embedded_runtime.api.events(one.execution_id, limit=1, types=("playbook.processed",)):
+                head = await embedded_runtime.api.wait(one.execution_id, after=head, timeout_s=1.0)
     return [int(run.execution_id) for run in started]
 
 
-async def logged(here: Embedded) -> dict[int, list[int]]:
+async def logged(embedded_runtime: Embedded) -> dict[int, list[int]]:
     """Every seq of every run, as the log has them."""
     found: dict[int, list[int]] = defaultdict(list)
     after = 0
-    while page := await here.engine.store.tail(after=after, limit=1000):
+    while page := await embedded_runtime.engine.store.tail(after=after, limit=1000):
         for row in page:
             found[row.execution_id] += [event.seq for event in row.events]
         after = page[-1].position

@@ -233,11 +233,11 @@ async def test_a_secret_is_asked_for_once_in_a_while(case: Case) -> None:
     place = case.place(secrets__manager_cache_s=60.0)
     results = await asyncio.gather(*(place.fields("key") for _ in range(20)))
     assert results == [{"value": "old"}] * 20
-    request_count = len(case.server.asked)
+    request_count = len(case.server.requests)
     case.put("t/p/e/key", "new")
     place.clock.at += 59
     assert await place.fields("key") == {"value": "old"}
-    assert len(case.server.asked) == request_count
+    assert len(case.server.requests) == request_count
     place.clock.at += 2
     assert await place.fields("key") == {"value": "new"}
     await place.secrets.close()
@@ -272,9 +272,9 @@ async def test_an_outage_is_of_kind_connection_and_over_when_it_is_over(case: Ca
     case.server.broken = 503
     problem = await place.refusal("key")
     assert (problem.kind, problem.retryable) == ("connection", True)
-    request_count = len(case.server.asked)
+    request_count = len(case.server.requests)
     await place.refusal("key")
-    assert len(case.server.asked) == request_count, "tasks do not queue up behind a manager that is away"
+    assert len(case.server.requests) == request_count, "tasks do not queue up behind a manager that is away"
     case.server.broken = 0
     place.clock.at += 3
     assert await place.fields("key") == {"value": "value"}

@@ -56,8 +56,8 @@ class World:
         self.keys = keys
         self.client = client
 
-    async def ask(self, method: str, path: str, who: str = "", tenant: str = "acme", **more: Any) -> httpx2.Response:
-        headers = {**(bearer(self.keys[tenant, who]) if who else {}), **more.pop("headers", {})}
+    async def ask(self, method: str, path: str, caller: str = "", tenant: str = "acme", **more: Any) -> httpx2.Response:
+        headers = {**(bearer(self.keys[tenant, caller]) if caller else {}), **more.pop("headers", {})}
         return await self.client.request(method, path, headers=headers, **more)
 
     async def start(self, playbook: str = PLAYBOOK) -> str:
@@ -111,11 +111,11 @@ async def test_every_route_by_every_role_and_by_nobody(world: World) -> None:
         answers = {"nobody": await world.ask(method, path)}
         for text in GARBAGE:
             answers[text] = await world.ask(method, path, headers=bearer(text))
-        for who, answer in answers.items():
+        for caller, answer in answers.items():
             if (answer.status_code == 401) == (roles is None):
-                wrong.append((method, path, who, answer.status_code))
+                wrong.append((method, path, caller, answer.status_code))
             if roles is not None and answer.headers.get("www-authenticate") != "Bearer":
-                wrong.append((method, path, who, "no WWW-Authenticate"))
+                wrong.append((method, path, caller, "no WWW-Authenticate"))
         for role in ROLES:
             answer = await world.ask(method, path, role, json={} if method != "GET" else None)
             allowed = roles is None or role == "admin" or role in roles
@@ -409,8 +409,8 @@ async def test_a_credential_comes_in_one_header_and_nowhere_else(world: World) -
 async def test_answers_say_how_browsers_shall_treat_them(world: World) -> None:
     origin = {"origin": "https://evil.example", "access-control-request-method": "POST"}
     for method, path in (("GET", "/health"), ("GET", "/api/executions"), ("GET", "/nothing"), ("OPTIONS", "/api/keys")):
-        for who in ("", "viewer"):
-            answer = await world.ask(method, path, who, headers=origin)
+        for caller in ("", "viewer"):
+            answer = await world.ask(method, path, caller, headers=origin)
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["cache-control"] == "no-store"
             assert answer.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"

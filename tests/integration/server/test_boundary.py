@@ -74,8 +74,8 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         yield Site(services, await _filled(services))
 
 
-def _services(here: Embedded, settings: Settings) -> Services:
-    engine, clock = here.engine, here.engine.clock
+def _services(embedded_runtime: Embedded, settings: Settings) -> Services:
+    engine, clock = embedded_runtime.engine, embedded_runtime.engine.clock
 
     async def ready() -> str:
         return ""
@@ -88,19 +88,19 @@ def _services(here: Embedded, settings: Settings) -> Services:
 
     return Services(
         settings=settings,
-        api=here.api.within,
-        control=lambda within: ScopedControl(here.control, engine.store, clock, within),
+        api=embedded_runtime.api.within,
+        control=lambda within: ScopedControl(embedded_runtime.control, engine.store, clock, within),
         ingest=EngineIngest(engine),
-        runs=lambda within: EngineRuns(engine, here.api.within(within), within, new_cursors()),
-        results=here.results,
+        runs=lambda within: EngineRuns(engine, embedded_runtime.api.within(within), within, new_cursors()),
+        results=embedded_runtime.results,
         authenticate=nobody,
         ready=ready,
         clock=clock,
         book=engine.store,
         audit=Audit(engine.store, clock, settings),
         doctor=doctor,
-        schedules=here.schedules,
-        pools=here.pools,
+        schedules=embedded_runtime.schedules,
+        pools=embedded_runtime.pools,
         vault=choose_vault(settings),
     )
 

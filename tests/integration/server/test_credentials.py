@@ -23,7 +23,7 @@ async def test_a_credential_goes_in_is_used_and_never_comes_out(tmp_path: Path) 
     home = tmp_path / "home"
     keys = await make_keys(home, [("default", "engineer"), ("default", "viewer"), ("acme", "engineer")])
     engineer, viewer, foreign = (
-        bearer(keys[who]) for who in (("default", "engineer"), ("default", "viewer"), ("acme", "engineer"))
+        bearer(keys[caller]) for caller in (("default", "engineer"), ("default", "viewer"), ("acme", "engineer"))
     )
     async with running(home) as server, server.client() as client:
         kept = await client.put("/api/credentials/crm", json={"value": SECRET}, headers=engineer)

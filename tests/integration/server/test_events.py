@@ -422,17 +422,17 @@ workflow:
 class Worker(Wire):
     """A worker that claimed a command by the workers' own protocol and speaks on the wire."""
 
-    def __init__(self, wire: Wire, here: Embedded) -> None:
+    def __init__(self, wire: Wire, embedded_runtime: Embedded) -> None:
         super().__init__(wire.client, wire.home, wire.id)
-        self.here = here
+        self.embedded_runtime = embedded_runtime
         self.held: dict[str, Any] = {}
 
     async def claim(self) -> None:
-        (command,) = await self.here.control.claim(WorkerInfo("w-1", ("noop",)), 1)
+        (command,) = await self.embedded_runtime.control.claim(WorkerInfo("w-1", ("noop",)), 1)
         self.held = {"command_id": str(command.command_id), "fence": command.fence, "worker_id": "w-1"}
         self.held["step"] = command.step
 
-    async def say(self, name: str, **more: Any) -> httpx2.Response:
+    async def send(self, name: str, **more: Any) -> httpx2.Response:
         return await self.post(event_type=name, **{**self.held, **more})
 
 
@@ -452,10 +452,10 @@ async def worker(home: Path) -> AsyncIterator[Worker]:
 async def test_a_worker_runs_a_step_on_the_wire(worker: Worker) -> None:
     outcome = {"status": "ok", "result": {"rows": 3}}
     said = [
-        await worker.say("step.enter", event_id=11),
-        await worker.say("task.started", task="start_task"),
-        await worker.say("call.done", task="start_task", payload={"outcome": outcome}),
-        await worker.say("step.exit", status="COMPLETED", event_id=12),
+        await worker.send("step.enter", event_id=11),
+        await worker.send("task.started", task="start_task"),
+        await worker.send("call.done", task="start_task", payload={"outcome": outcome}),
+        await worker.send("step.exit", status="COMPLETED", event_id=12),
     ]
     assert [answer.status_code for answer in said] == [200] * 4, [one.text for one in said]
     assert [one.json()["informative"] for one in said] == [False] * 4
@@ -467,25 +467,25 @@ async def test_a_worker_runs_a_step_on_the_wire(worker: Worker) -> None:
         "next.evaluated",
         "step.scheduled",
     ]
-    again = await worker.say("step.exit", status="COMPLETED", event_id=12)
+    again = await worker.send("step.exit", status="COMPLETED", event_id=12)
     assert (again.json()["duplicate"], again.json()["seq"]) == (True, said[-1].json()["seq"])
     assert await worker.log() == log
 
 
 async def test_what_a_worker_says_of_its_command_is_recorded(worker: Worker) -> None:
     for name in ("command.started", "command.completed"):
-        answer = await worker.say(name)
+        answer = await worker.send(name)
         assert (answer.status_code, answer.json()["informative"]) == (200, True)
-    assert (await worker.say("command.completed", fence=2)).status_code == 409
-    assert (await worker.say("step.enter")).json()["informative"] is False
+    assert (await worker.send("command.completed", fence=2)).status_code == 409
+    assert (await worker.send("step.enter")).json()["informative"] is False
     assert await worker.state() == "RUNNING"
 
 
 async def test_a_bad_template_in_routing_ends_the_run_with_the_trigger_as_cause(worker: Worker) -> None:
-    await worker.say("step.enter")
-    await worker.say("task.started", task="start_task")
-    await worker.say("call.done", task="start_task", payload={"outcome": {"status": "ok", "result": {}}})
-    trigger = (await worker.say("step.exit", status="COMPLETED")).json()
+    await worker.send("step.enter")
+    await worker.send("task.started", task="start_task")
+    await worker.send("call.done", task="start_task", payload={"outcome": {"status": "ok", "result": {}}})
+    trigger = (await worker.send("step.exit", status="COMPLETED")).json()
     assert await worker.state() == "FAILED"
     log = await worker.log()
     ends = next(event for event in log if event["event_type"] == "playbook.finished")
@@ -503,26 +503,26 @@ async def test_a_bad_template_in_routing_ends_the_run_with_the_trigger_as_cause(
 @pytest.mark.parametrize("change", [{"fence": 2}, {"worker_id": "w-2"}, {"command_id": "77"}])
 async def test_who_does_not_hold_the_command_is_refused(worker: Worker, change: dict[str, Any]) -> None:
     before = await worker.log()
-    answer = await worker.say("step.enter", **change)
+    answer = await worker.send("step.enter", **change)
     assert answer.status_code == 409
     assert await worker.log() == before
 
 
 async def test_the_right_fence_on_a_cancelled_command_is_recorded(worker: Worker) -> None:
-    await worker.say("step.enter")
-    await worker.here.api.cancel(worker.id, "enough")
-    late = await worker.say("step.exit", status="COMPLETED", event_id=13)
+    await worker.send("step.enter")
+    await worker.embedded_runtime.api.cancel(worker.id, "enough")
+    late = await worker.send("step.exit", status="COMPLETED", event_id=13)
     assert (late.status_code, late.json()["informative"]) == (200, True)
-    again = await worker.say("step.exit", status="COMPLETED", event_id=13)
+    again = await worker.send("step.exit", status="COMPLETED", event_id=13)
     assert (again.json()["duplicate"], again.json()["seq"]) == (True, late.json()["seq"])
-    assert (await worker.say("step.exit", status="COMPLETED", fence=2)).status_code == 409
+    assert (await worker.send("step.exit", status="COMPLETED", fence=2)).status_code == 409
     assert await worker.state() == "CANCELLED"
 
 
 async def test_a_report_holds_so_much(worker: Worker) -> None:
-    answer = await worker.say("step.enter", payload={"text": "x" * 300_000})
+    answer = await worker.send("step.enter", payload={"text": "x" * 300_000})
     assert (answer.status_code, "limits.max_payload_bytes" in answer.text) == (422, True)
-    assert (await worker.say("step.enter")).status_code == 200
+    assert (await worker.send("step.enter")).status_code == 200
 
 
 async def test_what_does_not_fit_its_place_is_refused(worker: Worker) -> None:
@@ -531,12 +531,12 @@ async def test_what_does_not_fit_its_place_is_refused(worker: Worker) -> None:
         ("step.exit", {}),
         ("call.done", {"task": "start_task", "payload": {"outcome": {"status": "ok"}}}),
     ):
-        answer = await worker.say(name, **more)
+        answer = await worker.send(name, **more)
         assert answer.status_code == 422
         assert "comes before step.started" in answer.json()["detail"]
-    assert (await worker.say("step.enter", step="after")).status_code == 422
-    assert (await worker.say("step_started")).status_code == 403
-    assert (await worker.say("step.scheduled")).status_code == 403
+    assert (await worker.send("step.enter", step="after")).status_code == 422
+    assert (await worker.send("step_started")).status_code == 403
+    assert (await worker.send("step.scheduled")).status_code == 403
     left = (await worker.log())[len(before) :]
     assert [(event["event_type"], event["payload"]["refused"]) for event in left] == [
         ("command.refused", "step.done"),
@@ -577,7 +577,7 @@ async def test_nobody_is_told_of_an_end_that_a_producer_made_up(home: Path) -> N
 
 async def test_events_of_an_entity_in_any_dialect(worker: Worker) -> None:
     for name in ("step.enter", "task.started", "call.done", "step.exit"):
-        assert (await worker.say(name, payload={"rows": 3} if name == "call.done" else {})).status_code == 200
+        assert (await worker.send(name, payload={"rows": 3} if name == "call.done" else {})).status_code == 200
     path = f"/api/executions/{worker.id}/events"
 
     async def names(**params: Any) -> list[str]:

@@ -27,7 +27,7 @@ class World:
         headers = bearer(self.keys[tenant, role])
         return await self.client.request(method, path, headers=headers, **more)
 
-    async def say(self, role: str, tenant: str = "acme", **event: Any) -> httpx2.Response:
+    async def send(self, role: str, tenant: str = "acme", **event: Any) -> httpx2.Response:
         body = {"execution_id": self.run["executionId"], "step": "start", **event}
         return await self.ask("POST", "/api/events", role, tenant, json=body)
 
@@ -49,24 +49,24 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def test_who_may_send_events(world: World) -> None:
-    found = {role: (await world.say(role, event_type="call.done")).status_code for role in ROLES}
+    found = {role: (await world.send(role, event_type="call.done")).status_code for role in ROLES}
     # A worker speaks for a command, which it must name; others have nothing to say here.
     assert found == {"viewer": 403, "operator": 403, "engineer": 403, "admin": 200, "worker": 422, "producer": 200}
     for role, status in (("worker", 403), ("producer", 200), ("admin", 200)):
-        assert (await world.say(role, event_type="playbook.finished")).status_code == status
-    assert (await world.say("worker", event_type="step_completed")).status_code == 403
+        assert (await world.send(role, event_type="playbook.finished")).status_code == status
+    assert (await world.send("worker", event_type="step_completed")).status_code == 403
 
 
 async def test_a_run_of_another_tenant_takes_no_events(world: World) -> None:
     for role in ("producer", "admin"):
-        answer = await world.say(role, "globex", event_type="call.done", event_id=5)
+        answer = await world.send(role, "globex", event_type="call.done", event_id=5)
         assert answer.status_code == 404
         batch = {"events": [{"execution_id": world.run["executionId"], "event_type": "batch.completed"}]}
         items = (await world.ask("POST", "/api/events/batch", role, "globex", json=batch)).json()["results"]
         assert [item["status"] for item in items] == [404]
     held = {"command_id": 5, "fence": 1, "worker_id": "w"}
-    assert (await world.say("worker", "globex", event_type="step.enter", **held)).status_code == 404
-    assert (await world.say("producer", event_type="call.done", event_id=5)).json()["duplicate"] is False
+    assert (await world.send("worker", "globex", event_type="step.enter", **held)).status_code == 404
+    assert (await world.send("producer", event_type="call.done", event_id=5)).json()["duplicate"] is False
 
 
 async def test_a_key_and_a_plan_are_the_tenants_own(world: World) -> None:

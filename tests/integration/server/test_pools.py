@@ -160,8 +160,8 @@ async def test_what_all_tenants_share_is_for_the_installations_own_tenant(tmp_pa
     settings = {**OPEN, "scope.tenant": "own"}
     async with running(tmp_path / "home", worker=False, **settings) as server, server.client() as client:
 
-        async def ask(method: str, path: str, who: tuple[str, str], **more: Any) -> Any:
-            return await client.request(method, path, headers=bearer(keys[who]), **more)
+        async def ask(method: str, path: str, caller: tuple[str, str], **more: Any) -> Any:
+            return await client.request(method, path, headers=bearer(keys[caller]), **more)
 
         for method, path, body in (
             ("PUT", "/api/pools/gpu/limit", {"concurrency": 1}),

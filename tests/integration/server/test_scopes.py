@@ -90,11 +90,11 @@ class World:
         self.client = client
         self.keys = keys
 
-    async def ask(self, who: str, method: str, path: str, **more: Any) -> httpx2.Response:
-        return await self.client.request(method, path, headers=bearer(self.keys[who]), **more)
+    async def ask(self, caller: str, method: str, path: str, **more: Any) -> httpx2.Response:
+        return await self.client.request(method, path, headers=bearer(self.keys[caller]), **more)
 
-    async def start(self, who: str = "prod-engineer", playbook: str = WAITS, **more: Any) -> dict[str, Any]:
-        answer = await self.ask(who, "POST", "/api/executions", json={"playbook": playbook, **more})
+    async def start(self, caller: str = "prod-engineer", playbook: str = WAITS, **more: Any) -> dict[str, Any]:
+        answer = await self.ask(caller, "POST", "/api/executions", json={"playbook": playbook, **more})
         assert answer.status_code == 201, answer.text
         body: dict[str, Any] = answer.json()
         return body
@@ -104,10 +104,10 @@ class World:
         body: dict[str, Any] = (await self.ask("all-viewer", "GET", f"/api/executions/{execution_id}")).json()
         return body
 
-    async def claim(self, who: str, worker: str = "w") -> list[dict[str, Any]]:
+    async def claim(self, caller: str, worker: str = "w") -> list[dict[str, Any]]:
         body = {"worker": {"worker_id": worker, "kinds": ["noop"]}, "limit": 9}
         found: list[dict[str, Any]] = (
-            (await self.ask(who, "POST", "/api/worker/claim", json=body)).json().get("commands", [])
+            (await self.ask(caller, "POST", "/api/worker/claim", json=body)).json().get("commands", [])
         )
         return found
 
@@ -177,8 +177,8 @@ async def test_every_route_that_names_a_run_hides_it_from_another_environment(wo
                 wrong.append((method, theirs, role, seen.text))
     assert wrong == []
     assert named > 10
-    for who in ("prod-viewer", "all-viewer", "shop-viewer", "live-viewer"):
-        status = (await world.ask(who, "GET", f"/api/executions/{run['execution_id']}/status")).json()
+    for caller in ("prod-viewer", "all-viewer", "shop-viewer", "live-viewer"):
+        status = (await world.ask(caller, "GET", f"/api/executions/{run['execution_id']}/status")).json()
         assert status["state"] == "RUNNING"
 
 
@@ -206,9 +206,9 @@ async def test_what_needs_attention_is_told_to_those_who_see_the_run(tmp_path: P
         approval_run = await world.start(playbook=ASKS)
         stuck = await world.start(playbook=NOOP)
 
-        async def told(who: str) -> list[Any]:
+        async def told(caller: str) -> list[Any]:
             async def asked(route: str) -> Any:
-                answer = await world.ask(who, "GET", route)
+                answer = await world.ask(caller, "GET", route)
                 assert answer.status_code == 200, answer.text
                 return answer.json()
 
@@ -217,16 +217,16 @@ async def test_what_needs_attention_is_told_to_those_who_see_the_run(tmp_path: P
                 [run["run"]["execution_id"] for run in (await asked("/api/stuck"))["runs"]],
                 [approval["run"]["execution_id"] for approval in (await asked("/api/approvals"))["approvals"]],
                 sum(hour["failed"] for hour in (await asked("/api/activity"))["hours"]),
-                (await world.ask(who, "GET", "/api/stats", params={"path": "flows/fails"})).status_code,
+                (await world.ask(caller, "GET", "/api/stats", params={"path": "flows/fails"})).status_code,
             ]
 
         everything = [[failed["execution_id"]], [stuck["execution_id"]], [approval_run["execution_id"]], 1, 200]
-        for who in ("prod-viewer", "all-viewer", "shop-viewer", "live-viewer"):
-            assert await told(who) == everything, who
+        for caller in ("prod-viewer", "all-viewer", "shop-viewer", "live-viewer"):
+            assert await told(caller) == everything, caller
         assert await told("dev-viewer") == [[], [], [], 0, 404]
         assert len(await world.claim("prod-worker")) == 1
-        for who, leases in (("prod-viewer", 1), ("all-viewer", 1), ("live-viewer", 1), ("dev-viewer", 0)):
-            assert len((await world.ask(who, "GET", "/api/leases")).json()["leases"]) == leases, who
+        for caller, leases in (("prod-viewer", 1), ("all-viewer", 1), ("live-viewer", 1), ("dev-viewer", 0)):
+            assert len((await world.ask(caller, "GET", "/api/leases")).json()["leases"]) == leases, caller
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -280,15 +280,19 @@ async def test_what_a_bound_key_registers_is_run_in_its_environment_only(world: 
     assert mine.json()["version"] == 2
     await world.start("dev-engineer", shared.replace("VALUE", "inline"))
 
-    async def versions(who: str) -> list[int]:
-        answer = await world.ask(who, "GET", "/api/catalog/versions", params={"path": "flows/job"})
+    async def versions(caller: str) -> list[int]:
+        answer = await world.ask(caller, "GET", "/api/catalog/versions", params={"path": "flows/job"})
         return [version["version"] for version in answer.json()["versions"]]
 
-    async def pinned(who: str, **more: Any) -> tuple[int, str]:
-        answer = await world.ask(who, "POST", "/api/runs", json={"planId": "flows/job", **more})
+    async def pinned(caller: str, **more: Any) -> tuple[int, str]:
+        answer = await world.ask(caller, "POST", "/api/runs", json={"planId": "flows/job", **more})
         return answer.status_code, answer.json().get("planVersion", "")
 
-    assert [await versions(who) for who in ("dev-viewer", "prod-viewer", "all-viewer")] == [[3, 2, 1], [1], [3, 2, 1]]
+    assert [await versions(caller) for caller in ("dev-viewer", "prod-viewer", "all-viewer")] == [
+        [3, 2, 1],
+        [1],
+        [3, 2, 1],
+    ]
     assert await pinned("dev-operator") == (201, "3")
     assert await pinned("prod-operator") == (201, "1")
     assert await pinned("prod-operator", planVersion="2") == (404, "")
@@ -306,8 +310,8 @@ async def test_what_a_bound_key_registers_is_run_in_its_environment_only(world: 
     )
     assert only.status_code == 201
     listed = {
-        who: [playbook["path"] for playbook in (await world.ask(who, "GET", "/api/catalog")).json()["playbooks"]]
-        for who in ("dev-viewer", "prod-viewer")
+        caller: [playbook["path"] for playbook in (await world.ask(caller, "GET", "/api/catalog")).json()["playbooks"]]
+        for caller in ("dev-viewer", "prod-viewer")
     }
     assert listed == {"dev-viewer": ["flows/job", "flows/own"], "prod-viewer": ["flows/job"]}
 
@@ -321,9 +325,9 @@ async def test_an_idempotency_key_is_the_environments_own(world: World) -> None:
 async def test_events_from_outside_stay_in_their_environment(world: World) -> None:
     run = await world.start()
     event = {"execution_id": run["execution_id"], "event_type": "call.done", "step": "start"}
-    for who, status in (("dev-producer", 404), ("dev-admin", 404), ("prod-producer", 200), ("all-producer", 200)):
-        assert (await world.ask(who, "POST", "/api/events", json=event)).status_code == status, who
-        batch = await world.ask(who, "POST", "/api/events/batch", json={"events": [event]})
+    for caller, status in (("dev-producer", 404), ("dev-admin", 404), ("prod-producer", 200), ("all-producer", 200)):
+        assert (await world.ask(caller, "POST", "/api/events", json=event)).status_code == status, caller
+        batch = await world.ask(caller, "POST", "/api/events/batch", json={"events": [event]})
         assert [result["status"] for result in batch.json()["results"]] == [status]
     held = {"command_id": 5, "fence": 1}
     assert (await world.ask("dev-worker", "POST", "/api/events", json={**event, **held})).status_code == 404
@@ -333,16 +337,16 @@ async def test_events_from_outside_stay_in_their_environment(world: World) -> No
 async def test_a_search_across_runs_keeps_to_what_the_key_reaches(world: World) -> None:
     runs = {place: (await world.start(f"{place}-engineer"))["execution_id"] for place in ("prod", "dev")}
     for types in (["playbook.started"], ["RunStarted"], ["step.scheduled"], []):
-        for who, owners in (
+        for caller, owners in (
             ("prod-viewer", {runs["prod"]}),
             ("dev-admin", {runs["dev"]}),
             ("shop-viewer", {*runs.values()}),
         ):
-            answer = await world.ask(who, "GET", "/api/events", params={"type": types, "limit": 1000})
-            assert {event["execution_id"] for event in answer.json()["events"]} == owners, (types, who)
+            answer = await world.ask(caller, "GET", "/api/events", params={"type": types, "limit": 1000})
+            assert {event["execution_id"] for event in answer.json()["events"]} == owners, (types, caller)
             for only in ({"entity": "playbook"}, {"where": "execution_id"}):
-                answer = await world.ask(who, "GET", "/api/events", params={**only, "limit": 1000})
-                assert {event["execution_id"] for event in answer.json()["events"]} == owners, (only, who)
+                answer = await world.ask(caller, "GET", "/api/events", params={**only, "limit": 1000})
+                assert {event["execution_id"] for event in answer.json()["events"]} == owners, (only, caller)
     theirs = {"where": f"execution_id == '{runs['prod']}'"}
     assert (await world.ask("dev-admin", "GET", "/api/events", params=theirs)).json()["events"] == []
     assert (await world.ask("prod-worker", "GET", "/api/events")).status_code == 403
@@ -383,9 +387,9 @@ async def test_a_worker_gets_the_commands_of_its_environment(world: World) -> No
 
 
 @asynccontextmanager
-async def working(world: World, who: str, home: Path, **settings: Any) -> AsyncIterator[None]:
+async def working(world: World, caller: str, home: Path, **settings: Any) -> AsyncIterator[None]:
     values = Settings({"home": str(home), **settings})
-    async with remote_worker(values, world.server.url, world.keys[who], ["default"]) as worker:
+    async with remote_worker(values, world.server.url, world.keys[caller], ["default"]) as worker:
         task = asyncio.ensure_future(worker.run())
         yield
         worker.leave()

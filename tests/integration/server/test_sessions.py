@@ -26,7 +26,7 @@ from arclog.testing.virtual import FakeClock
 from tests.integration.server.callers import bearer, make_keys
 from tests.servers.arclog import RunningServer, running
 from tests.servers.tokens import AUDIENCE, Issuer
-from tests.servers.web import Asked, Web, Wire
+from tests.servers.web import ReceivedRequest, Web, Wire
 
 ADA = Principal("ada", "acme", frozenset({"operator"}), subject="key-k1")
 PLAYBOOK = (
@@ -323,7 +323,7 @@ class Provider:
         self.keys.add("k")
         self.claims: dict[str, Any] = {}
         self.access_token = "opaque"
-        self.asked: dict[str, str] = {}
+        self.request: dict[str, str] = {}
         self.form: dict[str, str] = {}
         self.client = ""
         web.answers(
@@ -347,14 +347,14 @@ class Provider:
             **more,
         }
 
-    async def _token(self, asked: Asked, wire: Wire) -> None:
-        self.form = dict(parse_qsl(asked.body.decode()))
-        self.client = asked.headers.get("authorization", "")
+    async def _token(self, request: ReceivedRequest, wire: Wire) -> None:
+        self.form = dict(parse_qsl(request.body.decode()))
+        self.client = request.headers.get("authorization", "")
         challenge = base64.urlsafe_b64encode(hashlib.sha256(self.form["code_verifier"].encode()).digest()).rstrip(b"=")
-        if self.form["code"] != "good" or challenge.decode() != self.asked["code_challenge"]:
+        if self.form["code"] != "good" or challenge.decode() != self.request["code_challenge"]:
             await wire.answer(400, b'{"error": "invalid_grant"}', {"content-type": "application/json"})
             return
-        claims = {"iss": self.url, "aud": "console", "nonce": self.asked["nonce"], **self.claims}
+        claims = {"iss": self.url, "aud": "console", "nonce": self.request["nonce"], **self.claims}
         body = {"id_token": self.keys.token("k", **claims), "access_token": self.access_token, "token_type": "Bearer"}
         await wire.answer(200, json.dumps(body).encode(), {"content-type": "application/json"})
 
@@ -368,8 +368,8 @@ async def through(
     login = begun.headers["set-cookie"]
     assert "HttpOnly" in login
     assert "SameSite=Lax" in login
-    provider.asked = dict(parse_qsl(urlsplit(begun.headers["location"]).query))
-    params = {"code": code, "state": provider.asked["state"]}
+    provider.request = dict(parse_qsl(urlsplit(begun.headers["location"]).query))
+    params = {"code": code, "state": provider.request["state"]}
     cookie = {"cookie": login.partition(";")[0]}
     # The issuer's page sends the browser back: a navigation from another site.
     return await client.get("/api/session/callback", params=params, headers={"sec-fetch-site": "cross-site", **cookie})
@@ -384,10 +384,10 @@ async def test_people_sign_in_at_the_issuer(tmp_path: Path) -> None:
             assert body["issuer"] == urlsplit(provider.url).netloc
             back = await through(client, provider, place="/runs?state=FAILED")
             assert (back.status_code, back.headers["location"]) == (303, "/runs?state=FAILED")
-            assert provider.asked["response_type"] == "code"
-            assert provider.asked["code_challenge_method"] == "S256"
-            assert provider.asked["redirect_uri"] == f"{server.url}/api/session/callback"
-            assert provider.form["redirect_uri"] == provider.asked["redirect_uri"]
+            assert provider.request["response_type"] == "code"
+            assert provider.request["code_challenge_method"] == "S256"
+            assert provider.request["redirect_uri"] == f"{server.url}/api/session/callback"
+            assert provider.form["redirect_uri"] == provider.request["redirect_uri"]
             me = (await client.get("/api/me")).json()
             assert (me["name"], me["tenant"], me["roles"]) == ("ada", "acme", ["operator"])
             assert me["expires_at"]
@@ -437,8 +437,8 @@ async def test_a_sign_in_ends_in_the_browser_that_began_it(tmp_path: Path) -> No
         provider = Provider(web)
         async with running(tmp_path / "home", worker=False, **provider.settings()) as server, server.client() as client:
             begun = await client.get("/api/session/oidc")
-            provider.asked = dict(parse_qsl(urlsplit(begun.headers["location"]).query))
-            params = {"code": "good", "state": provider.asked["state"]}
+            provider.request = dict(parse_qsl(urlsplit(begun.headers["location"]).query))
+            params = {"code": "good", "state": provider.request["state"]}
             async with server.client() as other:
                 for cookie in ({}, {"cookie": "arclog_login=garbage"}, {"cookie": "arclog_login=e30"}):
                     back = await other.get("/api/session/callback", params=params, headers=cookie)

@@ -158,13 +158,13 @@ async def test_only_workers_get_what_is_sealed_and_only_of_their_tenant(tmp_path
     home = tmp_path / "home"
     callers = [("acme", "engineer"), ("acme", "worker"), ("other", "worker"), ("acme", "viewer")]
     keys = await make_keys(home, callers)
-    who = {caller: bearer(keys[caller]) for caller in callers}
+    principal = {caller: bearer(keys[caller]) for caller in callers}
     async with running(home, worker=False) as server, server.client() as client:
-        await client.put("/api/credentials/crm", json={"value": SECRET}, headers=who["acme", "engineer"])
+        await client.put("/api/credentials/crm", json={"value": SECRET}, headers=principal["acme", "engineer"])
 
         async def asked(caller: tuple[str, str], scope: str = "acme/p/e", name: str = "crm") -> httpx2.Response:
             body = {"name": name, "scope": scope}
-            return await client.post("/api/worker/secret", json=body, headers=who[caller])
+            return await client.post("/api/worker/secret", json=body, headers=principal[caller])
 
         found = await asked(("acme", "worker"))
         assert found.json()["secret"]["info"]["name"] == "crm"

@@ -42,10 +42,10 @@ async def test_a_store_that_cannot_be_used_is_not_described(
 async def test_metrics_name_no_tenant_no_run_and_no_path(tmp_path: Path) -> None:
     keys = await make_keys(tmp_path, [("acme-rockets", "engineer")])
     async with running(tmp_path) as server, server.client() as client:
-        who = bearer(keys["acme-rockets", "engineer"])
+        caller = bearer(keys["acme-rockets", "engineer"])
         text = HELLO.replace("path: examples/hello", "path: secret-project/launch")
-        run = (await client.post("/api/executions", json={"playbook": text}, headers=who)).json()
-        await client.get(f"/api/executions/{run['execution_id']}/head?until=ended&timeout_s=20", headers=who)
+        run = (await client.post("/api/executions", json={"playbook": text}, headers=caller)).json()
+        await client.get(f"/api/executions/{run['execution_id']}/head?until=ended&timeout_s=20", headers=caller)
         told = (await client.get("/metrics")).text
         assert "arclog_executions_started_total 1.0" in told
         for word in ("acme", "rockets", "secret-project", "launch", "hello", run["execution_id"], str(tmp_path)):

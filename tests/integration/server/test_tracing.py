@@ -49,7 +49,7 @@ def sent_to(web: Web, **more: Any) -> dict[str, Any]:
 def spans(web: Web) -> dict[str, list[Any]]:
     """What the receiver got, by name."""
     found: dict[str, list[Any]] = {}
-    for asked in web.asked:
+    for asked in web.requests:
         if asked.path != "/v1/traces":
             continue
         request = ExportTraceServiceRequest()
@@ -99,7 +99,7 @@ async def test_a_run_is_a_trace_of_its_steps_and_tasks(web: Web, tmp_path: Path)
     about = {attribute.key: attribute.value.string_value for attribute in root.attributes}
     assert (about["arclog.execution_id"], about["arclog.path"]) == (run, "flows/traced")
     # What the task asked for is a part of the same trace.
-    (asked,) = (request for request in web.asked if request.path == "/data")
+    (asked,) = (request for request in web.requests if request.path == "/data")
     assert asked.headers["traceparent"] == f"00-{root.trace_id.hex()}-{ask.span_id.hex()}-01"
     assert asked.headers["traceparent"] == traceparent(run, f"{run}:start:1::ask:1")
 
@@ -146,7 +146,7 @@ async def test_a_receiver_that_is_gone_holds_up_no_run(tmp_path: Path, capsys: p
 async def test_without_an_endpoint_http_tasks_send_no_trace(web: Web, tmp_path: Path) -> None:
     async with running(tmp_path / "home") as server:
         await ran(server, PLAYBOOK.format(url=web.url("/data")))
-    assert all("traceparent" not in request.headers for request in web.asked)
+    assert all("traceparent" not in request.headers for request in web.requests)
     assert spans(web) == {}
 
 
@@ -172,4 +172,4 @@ async def test_traces_go_only_where_the_process_may(web: Web, tmp_path: Path) ->
     more = {"network.allow_networks": "none", "telemetry.timeout_s": 0.5}
     async with running(tmp_path / "home", **sent_to(web, **more)) as server:
         await ran(server, PLAYBOOK.format(url=web.url("/data")))
-    assert [request.path for request in web.asked] == ["/data"]
+    assert [request.path for request in web.requests] == ["/data"]

@@ -61,11 +61,11 @@ def proxy(echo):
 @pytest.fixture
 def client(proxy):
     with socket.create_connection(("127.0.0.1", proxy.port), 10) as connection:
-        assert said(connection, b"first") == b"first"
+        assert sent(connection, b"first") == b"first"
         yield connection
 
 
-def said(client, data):
+def sent(client, data):
     client.sendall(data)
     return client.recv(1000)
 
@@ -74,7 +74,7 @@ def answer_to(port, data):
     """On a connection of its own; nothing when that is ended."""
     try:
         with socket.create_connection(("127.0.0.1", port), 10) as connection:
-            return said(connection, data)
+            return sent(connection, data)
     except ConnectionError:
         return b""
 
@@ -93,7 +93,7 @@ def quiet(client, seconds=0.1):
 @pytest.mark.parametrize("mode", [Mode.PASS, Mode.SLOW])
 def test_what_passes_arrives(proxy, client, mode):
     proxy.be(mode)
-    assert said(client, b"second") == b"second"
+    assert sent(client, b"second") == b"second"
 
 
 def test_a_black_hole_holds_what_is_said_until_it_is_gone(proxy, echo, client):
@@ -161,7 +161,7 @@ def test_a_server_that_is_gone_is_a_reset(proxy, echo):
 
 def test_words_that_pass_cut_their_own_answer_off(proxy, echo, client):
     proxy.cut_at(b"cut here", Mode.ONLY_THERE)
-    assert said(client, b"before cut") == b"before cut"
+    assert sent(client, b"before cut") == b"before cut"
     while echo.heard.acquire(blocking=False):
         pass
     client.sendall(b" here")  # the words came in two pieces

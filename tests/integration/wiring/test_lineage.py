@@ -19,7 +19,7 @@ from arclog.wiring.access import credentials_of
 from arclog.wiring.embedded import Embedded, embedded
 from arclog.wiring.senders.lineage import LineagePoster, lineage_sender
 from tests.servers.postgres import Database
-from tests.servers.web import Asked, Web, Wire
+from tests.servers.web import ReceivedRequest, Web, Wire
 
 SECRET = "hunter2-in-the-log"
 
@@ -70,10 +70,10 @@ workflow:
 """
 
 
-async def ran(here: Embedded, text: str) -> str:
-    await here.start_worker()
-    started = await here.api.execute(ExecuteRequest(text))
-    assert await here.api.ended(started.execution_id, timeout_s=60)
+async def ran(embedded_runtime: Embedded, text: str) -> str:
+    await embedded_runtime.start_worker()
+    started = await embedded_runtime.api.execute(ExecuteRequest(text))
+    assert await embedded_runtime.api.ended(started.execution_id, timeout_s=60)
     return started.execution_id
 
 
@@ -158,20 +158,20 @@ async def test_a_server_sends_each_ended_run_once_and_in_order(tmp_path: Path, w
     async with embedded(settings) as runtime:
         run = await ran(runtime, playbook(tmp_path, web))
         expected = await runtime.api.lineage(run)
-    posted = [json.loads(request.body) for request in web.asked if request.path == "/lineage"]
+    posted = [json.loads(request.body) for request in web.requests if request.path == "/lineage"]
     assert posted == expected
     assert [json.loads(line) for line in target.read_text().splitlines()] == expected
     assert SECRET not in target.read_text()
     async with embedded(settings) as runtime:  # it goes on where it was
         await runtime.start_worker()
-    assert len([request for request in web.asked if request.path == "/lineage"]) == len(expected)
+    assert len([request for request in web.requests if request.path == "/lineage"]) == len(expected)
 
 
 async def test_what_is_not_taken_is_sent_again_and_what_is_refused_is_left_out(tmp_path: Path, web: Web) -> None:
     answers = iter([201, 503, 503, 400])
 
     @web.route("/lineage")
-    async def lineage(asked: Asked, wire: Wire) -> None:
+    async def lineage(received: ReceivedRequest, wire: Wire) -> None:
         await wire.answer(next(answers, 201))
 
     settings = settings_of(tmp_path, lineage__url=web.url("/lineage"))
@@ -184,7 +184,7 @@ async def test_what_is_not_taken_is_sent_again_and_what_is_refused_is_left_out(t
             await sender.publish()
         await sender.publish()
         await poster.close()
-    posted = [json.loads(request.body)["job"]["name"] for request in web.asked if request.path == "/lineage"]
+    posted = [json.loads(request.body)["job"]["name"] for request in web.requests if request.path == "/lineage"]
     assert posted == [*expected[:2], expected[1], *expected[1:]]  # the second one three times
 
 
@@ -194,7 +194,7 @@ async def test_an_address_that_is_not_allowed_is_not_reached(tmp_path: Path, web
     problem, is_final = await poster.post(b"{}")
     assert "lineage.allow_networks" in problem
     assert not is_final
-    assert web.asked == []
+    assert web.requests == []
     await poster.close()
 
 
@@ -259,8 +259,8 @@ async def test_the_credential_of_the_receiver_is_sent_and_seen_nowhere(
     token, wanted = "tok-8c1f-lineage", ["Bearer tok-8c1f-lineage"]
 
     @web.route("/lineage")
-    async def lineage(asked: Asked, wire: Wire) -> None:
-        await wire.answer(201 if asked.headers.get("authorization") in wanted else 401)
+    async def lineage(received: ReceivedRequest, wire: Wire) -> None:
+        await wire.answer(201 if received.headers.get("authorization") in wanted else 401)
 
     settings = settings_of(tmp_path, lineage__url=web.url("/lineage"), lineage__auth="secret:marquez")
     async with embedded(settings_of(tmp_path)) as runtime:
@@ -269,7 +269,7 @@ async def test_the_credential_of_the_receiver_is_sent_and_seen_nowhere(
         sender: LineageSender = lineage_sender(runtime.engine, settings, "me", poster)
         with pytest.raises(ServerUnavailable, match=r"lineage\.auth: .*arclog secret set marquez"):
             await sender.publish()
-        assert [request for request in web.asked if request.path == "/lineage"] == []
+        assert [request for request in web.requests if request.path == "/lineage"] == []
         for value in ("tok-old-and-wrong", token):
             async with credentials_of(settings) as credentials:
                 await credentials.put("marquez", value)
@@ -280,7 +280,7 @@ async def test_the_credential_of_the_receiver_is_sent_and_seen_nowhere(
         await poster.close()
         expected = await runtime.api.lineage(run)
         log = await runtime.api.events(run, limit=1000)
-    posted = [json.loads(request.body) for request in web.asked if request.headers.get("authorization") in wanted]
+    posted = [json.loads(request.body) for request in web.requests if request.headers.get("authorization") in wanted]
     assert posted == expected
     for text in (json.dumps(posted), json.dumps(log), caplog.text):
         assert token not in text
@@ -291,5 +291,5 @@ async def test_a_credential_in_the_settings(tmp_path: Path, web: Web, given: str
     web.answers("/lineage", status=201)
     poster = LineagePoster(settings_of(tmp_path, lineage__url=web.url("/lineage"), lineage__auth=given))
     assert await poster.post(b"{}") == ("", True)
-    assert web.asked[-1].headers.get("authorization") == sent
+    assert web.requests[-1].headers.get("authorization") == sent
     await poster.close()

@@ -50,18 +50,22 @@ async def tried(
     **world: Any,
 ) -> tuple[Simulated, Compared, int]:
     """Run a playbook, then simulate a changed one; how many calls the simulation made, too."""
-    async with World(text, **world) as here:
-        await here.run()
-        calls = len(here.ledger.calls)
-        events = await here.events()
-        body = net.encode(build_or_raise(changed, "changed.yaml", SPECS, here.settings))
+    async with World(text, **world) as original:
+        await original.run()
+        calls = len(original.ledger.calls)
+        events = await original.events()
+        body = net.encode(build_or_raise(changed, "changed.yaml", SPECS, original.settings))
         program = Program(net.decode(body), net.digest(body))
         payload = events[0].payload
         request = Request(payload["path"], 1, {**(payload.get("workload") or {}), **(workload or {})}, payload["scope"])
         simulation = simulate(
-            program, here.execution_id, events, here.program, request, renamed or {}, Limits(), strict=strict
+            program, original.execution_id, events, original.program, request, renamed or {}, Limits(), strict=strict
         )
-        return simulation, compared(await here.events(), simulation, renamed or {}), len(here.ledger.calls) - calls
+        return (
+            simulation,
+            compared(await original.events(), simulation, renamed or {}),
+            len(original.ledger.calls) - calls,
+        )
 
 
 def test_an_unchanged_playbook_takes_the_same_path_and_calls_nothing() -> None:

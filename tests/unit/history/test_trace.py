@@ -39,9 +39,9 @@ workflow:
 
 
 async def traced(path: str, text: str = TEXT, **world: Any) -> Trace:
-    async with World(text, **world) as here:
-        await here.run()
-        return await here.current_life.api.trace(str(here.execution_id), path)
+    async with World(text, **world) as simulated:
+        await simulated.run()
+        return await simulated.current_life.api.trace(str(simulated.execution_id), path)
 
 
 def leaves(node: TraceNode) -> Iterator[TraceNode]:

@@ -24,7 +24,7 @@ class Said:
         self.now = 0.0
         self.lines: list[tuple[str, str]] = []
         self.waiting: list[AttemptProgress] = []
-        self.say = AttemptProgress(
+        self.write = AttemptProgress(
             lambda stream, text: self.lines.append((stream, text)), lambda: self.now, 0.5, self.waiting.append
         )
 
@@ -37,11 +37,11 @@ def test_the_first_is_written_at_once_and_the_rest_is_thinned() -> None:
     said = Said()
     for step in range(100):
         said.now = step / 20
-        said.say(step, 100, " two\nwords ")
+        said.write(step, 100, " two\nwords ")
     assert said.done == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
     assert said.lines[0] == ("progress", '{"done":0,"total":100,"unit":"two words"}')
-    said.say.end()
-    said.say.end()
+    said.write.end()
+    said.write.end()
     assert said.done[-1] == 99
     assert len(said.done) == 11
 
@@ -49,15 +49,15 @@ def test_the_first_is_written_at_once_and_the_rest_is_thinned() -> None:
 def test_what_is_not_due_asks_to_be_written_later_once() -> None:
     said = Said()
     for done in (1, 2, 3):
-        said.say(done)
-    assert (said.done, said.waiting) == ([1], [said.say])
+        said.write(done)
+    assert (said.done, said.waiting) == ([1], [said.write])
     said.now = 0.4
-    said.say.write_due()
-    assert said.say.waits
+    said.write.write_due()
+    assert said.write.waits
     said.now = 0.5
-    said.say.write_due()
-    assert (said.done, said.say.waits) == ([1, 3], False)
-    said.say(4)
+    said.write.write_due()
+    assert (said.done, said.write.waits) == ([1, 3], False)
+    said.write(4)
     assert len(said.waiting) == 2
 
 
@@ -69,13 +69,13 @@ def test_what_is_not_due_asks_to_be_written_later_once() -> None:
 def test_garbage_is_ignored_with_one_line(values: tuple[Any, ...]) -> None:
     said = Said()
     for _ in range(3):
-        said.say(*values)
-    said.say.end()
+        said.write(*values)
+    said.write.end()
     [(stream, text)] = said.lines
     assert stream == "log"
     assert text.startswith("progress is not shown: ")
     assert len(text) < 200
-    said.say(5, 10)
+    said.write(5, 10)
     assert said.done == [5]
 
 
@@ -100,9 +100,9 @@ def sink_of(kept: Kept, clock: FakeClock) -> tuple[LogSink, AttemptProgress]:
 
 async def test_a_task_that_falls_silent_is_shown_as_far_as_it_came() -> None:
     kept, clock = Kept(), FakeClock()
-    sink, say = sink_of(kept, clock)
-    say(1, 10, "rows")
-    say(2, 10, "rows")
+    sink, write = sink_of(kept, clock)
+    write(1, 10, "rows")
+    write(2, 10, "rows")
     await kept.came.wait()
     clock.advance(0.6)
     while len(kept.lines) < 2:
@@ -116,8 +116,8 @@ async def test_a_task_that_falls_silent_is_shown_as_far_as_it_came() -> None:
 
 async def test_closing_writes_the_last() -> None:
     kept = Kept()
-    sink, say = sink_of(kept, FakeClock())
-    say(1)
-    say(2)
+    sink, write = sink_of(kept, FakeClock())
+    write(1)
+    write(2)
     await sink.close()
     assert [json.loads(line.text)["done"] for line in kept.lines] == [1, 2]

@@ -37,9 +37,9 @@ def decided(work: NewWork, task: str, do: str = "continue", **more: Any) -> Even
     return event("policy.task.evaluated", work, task, payload={"action": {"do": do}, **more})
 
 
-def assert_refused(core: Core, given: WorkReported, reason: str) -> None:
+def assert_refused(core: Core, incoming: WorkReported, reason: str) -> None:
     before = msgspec.json.encode(core.state)
-    txn = core.put(given)
+    txn = core.put(incoming)
     assert txn.refused is not None, "it was accepted"
     assert txn.refused.reason == reason, txn.refused
     assert txn.refused.message

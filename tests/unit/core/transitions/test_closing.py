@@ -54,16 +54,16 @@ def closings(txn: Txn) -> list[Event]:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("incoming", "reason"),
     [
         (Signal("CANCEL", "s", "enough"), "run_cancelled"),
         (Signal("EMERGENCY_STOP", "s", "enough"), "run_cancelled"),
         (Abort(error("internal", "broken")), "run_failed"),
     ],
 )
-def test_the_end_of_a_run_closes_what_is_open(given: Any, reason: str) -> None:
+def test_the_end_of_a_run_closes_what_is_open(incoming: Any, reason: str) -> None:
     core = branches()
-    txn = core.put(given)
+    txn = core.put(incoming)
     assert [(event.type, event.step, event.task) for event in closings(txn)] == [
         ("task.failed", "a", "u"),
         ("step.failed", "a", ""),

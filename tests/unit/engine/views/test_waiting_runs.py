@@ -31,18 +31,18 @@ workflow:
 """
 
 
-async def started(here: Embedded, text: str) -> str:
-    return (await here.api.execute(ExecuteRequest(playbook=text))).execution_id
+async def started(embedded_runtime: Embedded, text: str) -> str:
+    return (await embedded_runtime.api.execute(ExecuteRequest(playbook=text))).execution_id
 
 
-async def until_it_waits(here: Embedded, execution_id: str) -> ListedRun:
+async def until_it_waits(embedded_runtime: Embedded, execution_id: str) -> ListedRun:
     """The run in the list, once its open work is done."""
     head = 0
     while True:
-        run = next(run for run in await here.api.list() if run.execution_id == execution_id)
+        run = next(run for run in await embedded_runtime.api.list() if run.execution_id == execution_id)
         if run.waiting is not None:
             return run
-        head = await here.api.wait(execution_id, after=head, timeout_s=0.2)
+        head = await embedded_runtime.api.wait(execution_id, after=head, timeout_s=0.2)
 
 
 async def test_what_each_kind_of_wait_waits_for(tmp_path: Path) -> None:
