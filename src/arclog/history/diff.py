@@ -365,7 +365,7 @@ def changed_steps(a: Plan, b: Plan) -> set[str]:
     return {step.name for step in b.steps if mine.get(step.name) != _unplaced(step)}
 
 
-#: Parts of a plan that `net_diff` compares, that follow from it, or that say where something stands in a file.
+#: Parts of a plan that `net_diff` compares, that follow from it, or that are positions in a file.
 _NOT_SETTINGS = frozenset({"steps", "entry", "places", "transitions", "net", "spots", "format"})
 
 

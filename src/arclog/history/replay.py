@@ -43,18 +43,18 @@ from arclog.model.ids import moved
 from arclog.model.outcome import TaskError
 from arclog.plan.program import Program
 
-# From a log back to the inputs that led to it.
+# Reconstructs the inputs of decisions from the log.
 #
-# A log holds decisions, not inputs. What was put to the execution follows from the first event of each decision: a report
-# has its number, a signal and a timer have events of their own, and what has none is the engine going on by itself.
-# `input_at` returns None where an input cannot be reconstructed from its events; such events are folded and not decided again.
+# A log holds decisions, not inputs. The first event of a decision shows its input: the events of a report have its number,
+# signals and timers have their own events, and any other decision was made because the engine continued by itself.
+# `input_at` returns None if an input cannot be reconstructed; the events of that decision are folded but not decided again.
 
 
-#: Events that begin a decision whatever stands before them.
+#: Events that always begin a decision.
 _HEADS = frozenset({"signal.received", "timer.fired", "command.claimed", "playbook.execution.requested"})
 _TASK_ENDS = frozenset({"task.done", "task.failed"})
 _ATTEMPT_ENDS = frozenset({"task.attempt.done", "task.attempt.failed"})
-#: Signals that a run keeps: no recorded one was refused for want of room unless it says so.
+#: The limit of signals that a run keeps. The log shows which signals were refused, so the limit is not applied again.
 _ANY_NUMBER = 1 << 60
 
 
@@ -70,7 +70,7 @@ class RecordedInput:
 
 
 def input_at(events: Sequence[Event], at: int, state: State) -> RecordedInput | None:
-    """The input that led to the event at index `at` and to those behind it; `state` is the one before."""
+    """Return the input that led to the event at index `at` and to those after it. `state` is the state before that event."""
     event = events[at]
     if event.report:
         return _report(events, at)
@@ -98,7 +98,7 @@ def input_at(events: Sequence[Event], at: int, state: State) -> RecordedInput | 
 
 
 def _report(events: Sequence[Event], at: int) -> RecordedInput | None:
-    """The whole report: its events stand among those of the decisions that they led to."""
+    """Return the whole report. Its events are mixed with those of the decisions that they led to."""
     first = events[at]
     if first.sent or first.own_id:
         return None  # it came over the wire, and the server completed it
@@ -117,7 +117,7 @@ def _report(events: Sequence[Event], at: int) -> RecordedInput | None:
             and not event.sent
             and "source" not in event.payload
         ):
-            own.append(event)  # what most of them are
+            own.append(event)  # the common case
             continue
         kind = event.type
         if event.report or kind in _HEADS or event.sent or event.own_id:
@@ -130,7 +130,7 @@ def _report(events: Sequence[Event], at: int) -> RecordedInput | None:
         if event.step != step or event.run != run:
             break
         if event.informative:
-            event.informative = False  # the decision itself says what comes too late
+            event.informative = False  # the decision marks late events again
         own.append(event)
     report = WorkReported(first.command_id, first.fence, first.report, first.worker_id, own)
     return RecordedInput(report, now or own[-1].at)
@@ -203,7 +203,7 @@ def _offered_again(events: Sequence[Event], at: int, state: State) -> Input | No
     event = events[at]
     command = state.commands.get(event.command_id)
     if command is None:
-        return None  # new work, which the engine had no room for before
+        return None  # a new command, for which the engine had no capacity before
     payload = event.payload
     worker = payload.get("worker_id", "")
     if payload["reason"] == "lease_lost":
@@ -222,7 +222,7 @@ def _command_failed(events: Sequence[Event], at: int, state: State) -> Input | N
 
 
 def _given_up(events: Sequence[Event], at: int, state: State) -> RecordedInput | None:
-    """A worker gave its command up: the command is offered again, or was abandoned too often."""
+    """A worker gave up its command, which is offered again or fails because that happened too often."""
     event = events[at]
     command = state.commands.get(event.command_id)
     behind = events[at + 1] if at + 1 < len(events) else None
@@ -242,7 +242,7 @@ def _processed(_: Sequence[Event], __: int, state: State) -> Input | None:
 
 
 def _child(events: Sequence[Event], at: int, state: State) -> Input | None:
-    """A child ended, and with it the task that waited for it: the task's own end has the whole outcome."""
+    """A child run ended, and so did the task that waited for it. The end of the task has the whole outcome."""
     event = events[at]
     if event.type not in _TASK_ENDS and event.type not in _ATTEMPT_ENDS:
         return None
@@ -275,7 +275,7 @@ def _problem(fields: dict[str, Any]) -> TaskError | None:
 
 
 def shared_events(first: Event) -> int:
-    """How many events a run that began with those of another has of it; 0 of any other run."""
+    """Return the number of events that a fork or retry took from another run; 0 for any other run."""
     origin = first.payload.get("origin")
     return int(origin["events"]) if origin else 0
 
@@ -333,8 +333,8 @@ def check(
     meter: Callable[[], Meter | None] = lambda: None,
     give_way: Callable[[], None] = lambda: None,
 ) -> Checked:
-    """Replay the whole log of an execution. The events must not be used afterwards; `meter` bounds what the templates of a
-    decision cost, and `give_way` is called between decisions. A log that a newer release wrote is not replayed: the
+    """Replay the whole log of an execution. The events must not be used afterwards. `meter` limits the cost of the templates
+    of a decision, and `give_way` is called between decisions. A log that a newer release wrote is not replayed: the
     difference says so.
     """
     newer = first_newer(events)
@@ -387,7 +387,7 @@ def _decided(
         return _nothing(events, at, f"{type(problem).__name__}: {problem}")
     decided = txn.events
     if not decided and isinstance(replayed.input, Forked) and txn.refused is None:
-        return 0  # all that was taken over waits for workers
+        return 0  # all reused work waits for workers
     if not decided and at < len(events):
         return _nothing(events, at, "nothing follows here" if txn.refused is None else txn.refused.message)
     end = at + len(decided)
@@ -412,7 +412,7 @@ def _nothing(events: Sequence[Event], at: int, problem: str) -> Difference:
 
 
 def differing(recorded: Event, decided: Event) -> list[str]:
-    """The fields in which two events differ once both have been through JSON, as a log has."""
+    """Return the fields in which two events differ after both were encoded as JSON, as in a log."""
     if recorded == decided:
         return []
     decided = _DECODE(_ENCODE(decided))
@@ -422,7 +422,7 @@ def differing(recorded: Event, decided: Event) -> list[str]:
 
 
 def _shown(event: Event) -> dict[str, Any]:
-    """An event with its full names, without what it leaves out."""
+    """Return the fields of an event by their full names, without those that have default values."""
     plain = {name: getattr(event, name) for name in Event.__struct_fields__}
     empty: tuple[Any, ...] = (None, "", 0, False, {})
     return {name: value for name, value in plain.items() if value not in empty or name == "type"}

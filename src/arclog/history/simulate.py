@@ -138,7 +138,7 @@ class Simulation:
                 break
             if not self._step():
                 break
-        # What has ended all the same did not need them.
+        # Step runs that ended without these answers did not need them.
         unanswered = [call for call in self.unanswered if self.state.run_of(call.step, call.run) is not None]
         return Simulated(self.state, self.events, unanswered, self.assumed, is_cut)
 
@@ -207,7 +207,7 @@ class Simulation:
         return self._put(signal).refused is None or bool(self._signals)
 
     def _come_to(self, step: str) -> None:
-        """Carry out what the log answers of a step that a signal is about."""
+        """Run the commands of the step that a signal concerns, as far as the log has answers."""
         mine = [
             entry
             for entry in self._ready
@@ -249,7 +249,7 @@ class Simulation:
         return 1 if place is None else place.attempt or 1
 
     def _fire(self) -> bool:
-        """Let the next timer fire that ends something: a wait, a delay, or what took too long in the log as well."""
+        """Fire the next timer that ends a wait or a delay, or whose time limit also expired in the log."""
         due = [(moment, timer) for timer, moment in self.state.timers.items() if self._ends(timer)]
         if not due:
             return False
@@ -417,7 +417,7 @@ def simulate(
     read: Reader | None = None,
     meter: Callable[[], Meter | None] = lambda: None,
 ) -> Simulated:
-    """Run `program` against what a run of `old` has recorded."""
+    """Run `program` against the recorded outcomes of a run of `old`."""
     answers = Answers(recorded, old, renamed, program)
     simulation = Simulation(program, execution_id, answers, recorded, limits, strict=strict, read=read, meter=meter)
     return simulation.run(request)

@@ -37,7 +37,7 @@ _HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "X-Frame-Options": "DENY",
 }
-#: A header that tells the page that it needs no session. Scripts can read it, unlike most other headers of the page.
+#: A header that shows the page that it needs no session. Scripts can read it, unlike most other headers of the page.
 _OPEN = "open"
 _PAGE = "/index.html"
 _HASHED = "/assets/"

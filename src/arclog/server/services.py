@@ -175,9 +175,9 @@ class Services:
     clock: Clock
     #: API keys
     book: AccessBook
-    #: what callers were granted and denied
+    #: requests that were granted and denied
     audit: Audit
-    #: authentication and sign-in; None if nobody can sign in
+    #: authentication and sign-in; None if sign-in is not possible
     gate: Gate | None = None
     #: called when a key is created here
     key_made: Callable[[], None] = field(default=_nothing)

@@ -226,7 +226,7 @@ class _Walk:
         del self.commands[event.command_id]
 
     def manifest(self, event: Event) -> None:
-        if "items" in event.payload:  # the command was to read the items of the loop, and has
+        if "items" in event.payload:  # the command has read the items of the loop, which was its only task
             key = (event.step, event.run)
             self.commands = {command: of for command, of in self.commands.items() if of != key}
 
@@ -284,7 +284,7 @@ def check_events(events: Sequence[Event]) -> None:
 
 Record = Mapping[str, Any]
 
-#: name → what it opens, in the dialects that spell the status layers; names that a dialect does not use do no harm
+#: name → the kind of thing that it opens, in dialects with status layers; a dialect need not use every name
 _OPENS = {
     "playbook.initialized": "playbook", "playbook_started": "playbook",
     "workflow.initialized": "workflow", "workflow_started": "workflow",

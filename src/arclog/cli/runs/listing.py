@@ -126,7 +126,7 @@ def _query(options: Namespace) -> RunQuery:
 
 
 def _matches(where: str) -> Callable[[ListedRun], bool] | None:
-    """Return a function that tells whether --where holds for a run; None if it holds for all."""
+    """Return a function that evaluates --where for a run; None without --where."""
     from msgspec import to_builtins
 
     from arclog.expr import compile_condition

@@ -363,7 +363,7 @@ def _ignore(_step: Step, _event: Mapping[str, Any], _at: int) -> None:
 
 
 def tree(progress: Progress, now: int, columns: int, most_lines: int, out: Out) -> list[str]:
-    """The steps as lines; when they do not all fit, the ended ones that came first are left out."""
+    """Return the steps as lines. If not all fit, the steps that ended first are omitted."""
     steps = _fitting(list(progress.steps.values()), max(most_lines, 3))
     hidden = len(progress.steps) - len(steps)
     name_width = min(max((width_of(step.name) for step in steps), default=0), 40)

@@ -1,4 +1,4 @@
-"""When a schedule fires, and what happens to missed times. No I/O: the time is an argument.
+"""Decides when a schedule fires and how missed times are handled. No I/O: the time is an argument.
 
 A time is decided once, never before it is due: it is started, queued, or skipped with a note.
 

@@ -302,7 +302,7 @@ def _on_policy(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
 def last_record(step: StepProgram, pipeline: Pipeline, *, failed: bool) -> dict[str, Any] | None:
     """Return the outcome record of an ended pipeline: that of its last task.
 
-    If guards let no task run, the record only says ok.
+    If the guards skipped every task, the record has only the status ok.
     """
     if pipeline.prev:
         record: dict[str, Any] = pipeline.results[pipeline.prev]

@@ -79,7 +79,7 @@ async def until(reached: Callable[[], bool]) -> None:
 
 
 async def either(*ears: Ear, reached: Callable[[Ear], Any]) -> None:
-    """Until one of them has come that far."""
+    """Wait until the condition holds for one of them."""
     waits = [asyncio.ensure_future(ear.until(reached)) for ear in ears]
     try:
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -185,7 +185,9 @@ class NoticeRules(Rules):
         a.bus.notify(Notice(offered=(("default", 2), ("gpu.large-2", 1))))
         await gpu.until(lambda ear: "gpu.large-2" in ear.pools)
         await other.until(lambda ear: "default" in ear.pools)
-        assert "gpu.large-2" not in other.pools or "default" in gpu.pools  # hears its own only, or everything
+        assert (
+            "gpu.large-2" not in other.pools or "default" in gpu.pools
+        )  # receives only its own offers, or all of them
 
     async def test_a_process_that_waits_for_any_pool_receives_all_offers(self, join: Join) -> None:
         a, any_pool = await join(), await join()
@@ -236,7 +238,7 @@ class NoticeRules(Rules):
 
 
 # ── losing ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of a bus whose network goes away.
+# Rules of a bus that loses its network.
 
 
 class LossRules(Rules):

@@ -110,9 +110,9 @@ class Rules:
 
 
 # ── claiming ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of holding a command: claimed by one, kept by heartbeats, given back, taken away.
+# Rules of held commands: one worker claims a command, keeps it by heartbeats, and gives it back or loses it.
 
-#: A time limit that is never reached: everything that is waited for comes at once.
+#: A time limit that is never reached, because every awaited event happens at once.
 LONG_S = 20.0
 
 
@@ -208,7 +208,7 @@ class ClaimRules(Rules):
 
 
 # ── reporting ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of reports: an ordered stream for a command that is held, durable when answered; and what a worker reads.
+# Rules of reports, an ordered stream for a held command that is durable when answered, and of the data that workers read.
 
 
 class ReportRules(Rules):

@@ -20,7 +20,7 @@ from arclog.model.errors import Conflict
 from arclog.ports.secrets import SealedSecret, SecretBook, SecretInfo
 
 # ── keeping ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of sealed secrets: what is kept, for whom, and with which key.
+# Rules of sealed secrets: their content, their scopes and their key.
 
 AT = "2026-01-02T03:04:05.000000Z"
 

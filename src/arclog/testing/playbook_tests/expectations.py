@@ -21,7 +21,7 @@ _MOST_SHOWN = 600
 
 
 def failures(case: Case, run: CaseRun) -> list[str]:
-    """The differences from what the test expects; [] if there are none."""
+    """Return the differences from the expectations of the test; [] if there are none."""
     if run.problem:
         return [run.problem]
     expect = case.expect

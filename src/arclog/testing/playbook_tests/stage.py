@@ -123,7 +123,7 @@ def _no_vault() -> Any:
 
 
 class _PatientControl(EngineControl):
-    """A worker's control whose waits end with news alone."""
+    """A worker's control whose waits end only when there is news."""
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0, until: Any = None) -> list[Command]:
         return await super().claim(worker, limit, _NEVER_S if wait_s else 0.0, until)
@@ -153,7 +153,7 @@ class Stage:
         self.pure = pure
         self.settings = Settings({**{name: base_settings[name] for name in base_settings}, **_QUIET})
         self._tenant = self.settings.text("scope.tenant")
-        #: compiled once: what is made of a plan is the same for every case
+        #: compiled once, since it is the same for every case
         self._compiler = Compiler(specs, self.settings)
         compiled = self._compiler.keep(text, plan)
         self._program = Program(plan, compiled.digest)

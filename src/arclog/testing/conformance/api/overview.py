@@ -1,4 +1,4 @@
-"""Rules of what looks at many runs: searches, activity, what fails, and what waits for a person."""
+"""Rules of views of many runs: searches, activity, failing playbooks, and runs that wait for a person."""
 
 from __future__ import annotations
 
@@ -148,7 +148,8 @@ class OverviewRules(Rules):
 
 
 # ── catalog ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of the catalog: versions by content and forever; a run pins one; what is put away starts no run.
+# Rules of the catalog: a version has fixed content and stays; a run is bound to one version; an archived playbook starts no
+# run.
 
 
 def _playbook(result: int, path: str = "team/answer") -> str:

@@ -1,4 +1,4 @@
-"""Rules of what servers keep for themselves (schedules, the outbox, the backlog, duties, the clock), of API keys and of the audit."""
+"""Rules of the data of servers (schedules, the outbox, the backlog, duties, the clock), of API keys and of the audit."""
 
 from __future__ import annotations
 

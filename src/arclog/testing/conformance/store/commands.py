@@ -276,7 +276,7 @@ class CommandRules(Rules):
 
 
 # ── control ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of what controls a run: held commands, slots, and live executions in their order.
+# Rules of controlling runs: held commands, slots, and live executions in their order.
 
 PENDING = ExecutionState("PENDING")
 

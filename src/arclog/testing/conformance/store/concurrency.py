@@ -1,4 +1,4 @@
-"""Rules under concurrency: appends that are handed in together, and many tasks on one store."""
+"""Rules under concurrency: appends that are submitted together, and many tasks on one store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from arclog.ports.storage.store import Append, Appended, ExecutionState, NoSlot,
 from arclog.testing.conformance.store.base import DONE, RUNNING, Rules, World, command, event, seqs
 
 # ── groups ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules: appends of many executions that are handed in together do what each of them would do by itself.
+# Rules: appends of many executions that are submitted together have the same effects as separate appends.
 
 PENDING = ExecutionState("PENDING")
 FAILED = ExecutionState("FAILED", ended_at=9, terminal_event="playbook.finished", error="außer Betrieb")

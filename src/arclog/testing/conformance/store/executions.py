@@ -1,4 +1,4 @@
-"""Rules of executions: lists of them, results stored outside the log, and what may be removed."""
+"""Rules of executions: lists of them, results stored outside the log, and retention."""
 
 from __future__ import annotations
 

@@ -285,14 +285,14 @@ class LogRules(Rules):
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await world.create()  # whatever was handed in before is over now: carried out or not, never half
+        await world.create()  # every earlier append has now been written completely, or not at all
         head = await world.head(execution_id)
         assert seqs(await world.store.events(execution_id)) == list(range(1, head + 1))
         await world.add(execution_id, head, event("workflow.started"))
 
 
 # ── ingested ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of events from outside: an id of their own is in an execution once, and what it said is known with its append.
+# Rules of events from outside: an execution has an id of theirs at most once, and their digest is stored with the append.
 
 DIGESTS = {name: f"{number:x}" * 64 for number, name in enumerate("abc", 1)}
 
@@ -378,7 +378,7 @@ class IngestedRules(Rules):
 
 
 # ── payloads ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of content: any JSON comes back as it was.
+# Rules of content: any JSON is read back unchanged.
 
 _TEXT = st.text(st.characters(exclude_categories=()), max_size=30)
 _LEAF = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _TEXT
