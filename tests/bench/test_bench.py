@@ -123,9 +123,9 @@ def test_every_contender_gets_an_empty_folder(tmp_path):
     contender = in_new_folder(
         Options(folder=str(tmp_path)), lambda folder: {"folder": folder, "in": list(Path(folder).iterdir())}
     )
-    one, other = contender(), contender()
-    assert one["in"] == other["in"] == []
-    assert one["folder"] != other["folder"]
+    first, other = contender(), contender()
+    assert first["in"] == other["in"] == []
+    assert first["folder"] != other["folder"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -233,7 +233,7 @@ def test_a_small_store_is_filled_and_measured(tmp_path):
     assert set(sample["pages"]) <= set(sample["ms"])
     assert sample["pages"]["execute, one step"] > 10
     row = growth._rows("sqlite", [growth._together([sample, again], last)])[0]
-    assert row.values[0] == min(each["ms"][row.what] for each in (sample, again))
+    assert row.values[0] == min(measurement["ms"][row.what] for measurement in (sample, again))
 
 
 def test_the_first_pages_of_searches_are_found_and_timed():

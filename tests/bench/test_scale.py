@@ -122,9 +122,9 @@ def test_flushes():
 def test_a_plan_leaves_room_in_every_part():
     steps = steps_a_second(INPUTS, 1e9, peak=3)
     grown = shards_for(INPUTS, Cluster(), steps)
-    found = capacity(INPUTS, grown)
-    assert found.fits
-    assert all(steps <= 0.6 * most + 1e-6 for most in found.parts.values())
+    computed = capacity(INPUTS, grown)
+    assert computed.fits
+    assert all(steps <= 0.6 * most + 1e-6 for most in computed.parts.values())
     fewer = replace(grown, servers=grown.servers - 1)
     assert steps > 0.6 * capacity(INPUTS, fewer).steps
 

@@ -131,7 +131,7 @@ def test_every_view_of_runs(
 ) -> None:
     page = new_page(viewport=size, reduced_motion="reduce", bypass_csp=True)
     problems = checked(page, furnished, axe_source, views_of_runs(furnished.made))
-    assert not any(problems.values()), {path: found for path, found in problems.items() if found}
+    assert not any(problems.values()), {path: violations for path, violations in problems.items() if violations}
 
 
 @SIZES
@@ -156,7 +156,7 @@ def test_every_other_view(
     page.keyboard.press("?")
     page.get_by_role("dialog").get_by_text("all shortcuts").wait_for()
     problems["keys"] = problems_of(page, axe_source, "dialog")
-    assert not any(problems.values()), {path: found for path, found in problems.items() if found}
+    assert not any(problems.values()), {path: violations for path, violations in problems.items() if violations}
 
 
 @pytest.mark.soak  # the tests above do it for pages that become narrow; here they are opened so

@@ -111,14 +111,16 @@ def test_so_do_all_of_them_on_postgresql(recorded: Home, tmp_path: Path, postgre
             "fork": [source.dsn, "fork", run, "--at", "20"],
             "import": [target.dsn, "import", file],
         }
-        asked = [
+        commands = [
             [words[name][0], point, *words[name][1:], "--home", home, "--quiet"]
-            for name, each in points.items()
-            for point in each
+            for name, moments in points.items()
+            for point in moments
         ]
         program = [sys.executable, "-m", "tests.chaos.dying_history_postgres"]
-        done = subprocess.run(program, input=json.dumps(asked), capture_output=True, check=True, text=True, timeout=60)
-        assert json.loads(done.stdout.splitlines()[-1]) == [-signal.SIGKILL] * len(asked), done.stderr
+        done = subprocess.run(
+            program, input=json.dumps(commands), capture_output=True, check=True, text=True, timeout=60
+        )
+        assert json.loads(done.stdout.splitlines()[-1]) == [-signal.SIGKILL] * len(commands), done.stderr
 
     run = asyncio.run(begun())
     before = runs(source.dsn)

@@ -253,16 +253,16 @@ def test_with_one_way_cut_for_good_runs_go_on_by_the_other_server(site: Site, wh
 
 
 def test_reports_claims_and_heartbeats_that_arrive_twice_and_out_of_order_count_once(site: Site) -> None:
-    one = site.servers[0]
-    replay = Replay(one.port)
+    server = site.servers[0]
+    replay = Replay(server.port)
     twice = site.cluster.worker("twice", ("default",), replay.url)
     site.cluster.workers[0].stop()
     try:
         twice.start()
         ledgers = [site.ledger() for _ in range(5)]
-        runs = [site.begin(one, ledger, pause=0.1) for ledger in ledgers]
+        runs = [site.begin(server, ledger, pause=0.1) for ledger in ledgers]
         for ledger, run in zip(ledgers, runs, strict=True):
-            site.judged(one, ledger, run)
+            site.judged(server, ledger, run)
         seen = {path.rpartition("/")[2] for path, _ in replay.answers}
         assert {"claim", "report"} <= seen
         assert not [status for _, status in replay.answers if status >= 500], replay.answers

@@ -145,8 +145,8 @@ def test_killed_while_it_fires_and_delivers(site: Site) -> None:
             ("backfilled", "0 * * * *"),
         ):
             client.schedules.add(NewSchedule(name, cron, "chaos/told", catch_up="all", overlap="queue"))
-        asked = client.schedules.backfill("backfilled", _text(past), _text(past + timedelta(hours=30)))
-    assert len(asked) == 31
+        backfilled = client.schedules.backfill("backfilled", _text(past), _text(past + timedelta(hours=30)))
+    assert len(backfilled) == 31
     moments = []
     for _ in range(KILLS):
         moments.append(round(random.uniform(0.4, 2.5), 3))
@@ -161,7 +161,7 @@ def test_killed_while_it_fires_and_delivers(site: Site) -> None:
         # What still waits of the others stays there: what ran has no gap all the same.
         views = [client.schedules.pause(name) for name in ("backfilled", "every_second", "odd_seconds")]
     site.until(lambda: site.ask(_all_told))
-    _checked(site, views, asked)
+    _checked(site, views, backfilled)
     assert site.process is not None
     site.process.terminate()
     assert site.process.wait(DEADLINE_S) == 0

@@ -182,8 +182,8 @@ def _copied(sources: list[Path], target: Path) -> None:
 
 def _environment(**more: str) -> dict[str, str]:
     """What the image's ENV says, with the moved folder's PATH."""
-    said = dict(re.findall(r"(\w+)=(\S+)", instruction("ENV")))
-    return {**{name: value for name, value in said.items() if name != "PATH"}, **more}
+    variables = dict(re.findall(r"(\w+)=(\S+)", instruction("ENV")))
+    return {**{name: value for name, value in variables.items() if name != "PATH"}, **more}
 
 
 def test_what_built_it_is_not_in_it(built: Built):

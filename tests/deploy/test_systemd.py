@@ -65,8 +65,8 @@ def test_it_starts_what_arclog_understands(unit: Path):
     program, command, *rest = shlex.split(line.replace("%i", "gpu"))
     assert program == "/opt/arclog/bin/arclog"
     parser_of(command).parse(rest)
-    known = {row.variable for row in TABLE}
-    assert set(re.findall(r"\b(ARCLOG_[A-Z_]+)=", "\n".join(re.findall(r"(?m)^Environment=.*$", text)))) <= known
+    variables = {row.variable for row in TABLE}
+    assert set(re.findall(r"\b(ARCLOG_[A-Z_]+)=", "\n".join(re.findall(r"(?m)^Environment=.*$", text)))) <= variables
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

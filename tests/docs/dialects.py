@@ -143,7 +143,7 @@ def _canonical(name: str, statuses: Sequence[str]) -> str:
 def dialects_page() -> str:
     parts = [
         _HEAD,
-        _table(("dialect", "what it is"), ((f"`{one.name}`", one.doc) for one in DIALECTS.values())),
+        _table(("dialect", "what it is"), ((f"`{dialect.name}`", dialect.doc) for dialect in DIALECTS.values())),
         _CURSORS,
     ]
     parts += [

@@ -74,16 +74,16 @@ async def test_a_dump_under_load_is_restored_into_another_server_and_goes_on(tmp
             since = await _tailed(runtime.engine.store, read[-1][0])
             whole = await _tailed(runtime.engine.store, 0)
             assert whole == read + since
-            told = [event for _, batch in whole for event in batch]
+            tailed = [event for _, batch in whole for event in batch]
             for execution_id in ids:
-                own = sorted(seq for execution, seq in told if execution == int(execution_id))
+                own = sorted(seq for execution, seq in tailed if execution == int(execution_id))
                 assert own == list(range(1, len(own) + 1))
                 assert len(own) == len(await runtime.engine.store.events(int(execution_id), limit=10_000))
 
 
 async def _tailed(store: Any, after: int) -> list[tuple[int, list[tuple[int, int]]]]:
-    found = []
+    batches = []
     while page := await store.tail(after=after, limit=500):
-        found += [(each.position, [(event.execution_id, event.seq) for event in each.events]) for each in page]
+        batches += [(batch.position, [(event.execution_id, event.seq) for event in batch.events]) for batch in page]
         after = page[-1].position
-    return found
+    return batches

@@ -391,8 +391,8 @@ for words in json.load(sys.stdin):
 
 
 def command_outputs(lines: list[list[str]], env: dict[str, str]) -> list[tuple[str, bytes]]:
-    given = [sys.executable, "-c", SEVERAL]
-    done = subprocess.run(given, input=json.dumps(lines).encode(), capture_output=True, timeout=PATIENCE_S, env=env)
+    program = [sys.executable, "-c", SEVERAL]
+    done = subprocess.run(program, input=json.dumps(lines).encode(), capture_output=True, timeout=PATIENCE_S, env=env)
     assert done.returncode == 0, done.stderr
     heard = zip(done.stdout.split(b"\0"), done.stderr.split(b"\0"), strict=True)
     return [(" ".join(words), out + b"\n" + err) for words, (out, err) in zip(lines, list(heard)[:-1], strict=True)]
@@ -433,7 +433,7 @@ def test_a_secret_is_found_nowhere(kind, tmp_path, echo, nats_server, monkeypatc
     refs = REF.findall(dict(outputs)["result list last --json"].decode())
     contents = {ref.rpartition("/")[2]: ref for ref in refs}.values()  # each content once
     archive = tmp_path / "run.arclog"
-    looks = [["result", what, ref] for ref in contents for what in ("show", "get")]
+    looks = [["result", action, ref] for ref in contents for action in ("show", "get")]
     outputs += command_outputs([*looks, ["gc", "--dry-run", "--json"], ["export", "last", "-o", str(archive)]], env)
     with ZipFile(archive) as parts:
         outputs += [(f"run.arclog: {name}", parts.read(name)) for name in parts.namelist()]

@@ -144,7 +144,7 @@ def test_events_of_all_runs_are_searched_by_type_entity_and_condition(home: Home
         return [(line["execution_id"], line["event_type"], line.get("step", "")) for line in lines]
 
     both = [low["execution_id"], high["execution_id"]]
-    assert search("--type", "playbook.finished") == [(each, "playbook.finished", "") for each in both]
+    assert search("--type", "playbook.finished") == [(run_id, "playbook.finished", "") for run_id in both]
     assert search("--type", "playbook.finished", "--where", "payload.result == 'high'")[0][0] == both[1]
     assert search("--entity", "step:high", "--where", "event_type == 'step.done'") == [(both[1], "step.done", "high")]
     assert search("--entity", "step", "--where", "step == 'low'", "--since", "1h")[0][0] == both[0]
@@ -216,7 +216,7 @@ def test_an_exported_run_is_opened_in_an_empty_home_and_has_no_secret(
     assert other_home.json("show", run["execution_id"][:8])["result"] == 30000
     assert "no difference" in other_home.output_of("replay", "last")
     assert home.output_of("events", "last") == other_home.output_of("events", "last")
-    ((mine,), (theirs,)) = (each.json("result", "list", "last") for each in (home, other_home))
+    ((mine,), (theirs,)) = (place.json("result", "list", "last") for place in (home, other_home))
     assert (mine["ref"], mine["bytes"]) == (theirs["ref"], theirs["bytes"])
     assert "is read-only" in other_home.output_of("cancel", "last", "--reason", "no", code=2)
     assert other_home.json("simulate", home.file("secret.yaml", SECRET), "--from", "last")["verdicts"] == {"same": 1}

@@ -116,11 +116,11 @@ async def test_keys_that_are_wrong_missing_or_too_small(tmp_path: Path):
             (tmp_path / role).write_text(text)
         for (_, role), text in keys.items():
             (tmp_path / role).write_text(text)
-        for role, said in [("none", "authentication required"), ("wrong", "key"), ("viewer", "role admin")]:
+        for role, message in [("none", "authentication required"), ("wrong", "key"), ("viewer", "role admin")]:
             code, checks = await diagnosis("--server", server.url, "--token-file", str(tmp_path / role))
             assert code == 1
             assert not_well(checks) == {"access"}
-            assert said in checks["access"]["detail"]
+            assert message in checks["access"]["detail"]
             assert "--role admin" in checks["access"]["remedy"]
             assert "x" * 43 not in str(checks)
         code, checks = await diagnosis("--server", server.url, "--token-file", str(tmp_path / "admin"))
@@ -445,11 +445,11 @@ async def test_no_postgresql_a_wrong_password_and_no_database(postgres: Database
         (postgres.dsn.replace(postgres.dbname, "nosuch"), "nosuch"),
         (postgres.dsn.replace(f":{postgres.port}/", ":1/"), ""),
     ]
-    for url, said in wrong:
+    for url, message in wrong:
         monkeypatch.setenv("ARCLOG_STORE_URL", url)
         code, checks = await diagnosis()
         assert (code, not_well(checks)) == (1, {"store"})
-        assert said in checks["store"]["detail"]
+        assert message in checks["store"]["detail"]
         assert "horse" not in str(checks)
 
 

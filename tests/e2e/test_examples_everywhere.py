@@ -93,15 +93,15 @@ async def _log_of(api: Api, name: str, workload: dict[str, str]) -> tuple[Any, d
     if name in TOLD:
         await approve_if_waiting(api, execution_id)
     await asyncio.wait_for(api.ended(execution_id), PATIENCE_S)
-    found: dict[str, Any] = {}
+    by_place: dict[str, Any] = {}
     tokens: dict[int, str] = {}
     for event in await api.events(execution_id, limit=100_000):
         name_tokens(event, tokens)
         if name in ASKING and event["event_type"].startswith(("task.attempt.", "policy.task.")):
             continue
         place = event.get("iteration_id") or event.get("step_run_id") or event["entity_type"]
-        found.setdefault(place, []).append(tidied(event, PASSING | {"attempt"} if name in ASKING else PASSING))
-    return (await api.summary(execution_id)).result, dict(sorted(found.items()))
+        by_place.setdefault(place, []).append(tidied(event, PASSING | {"attempt"} if name in ASKING else PASSING))
+    return (await api.summary(execution_id)).result, dict(sorted(by_place.items()))
 
 
 def name_tokens(event: dict[str, Any], tokens: dict[int, str]) -> None:
@@ -132,9 +132,9 @@ async def approve_if_waiting(api: Api, execution_id: str) -> None:
 
 def tidied(value: Any, passing: set[str]) -> Any:
     if isinstance(value, dict):
-        return {key: tidied(each, passing) for key, each in value.items() if key not in passing}
+        return {key: tidied(part, passing) for key, part in value.items() if key not in passing}
     if isinstance(value, list):
-        return [tidied(each, passing) for each in value]
+        return [tidied(part, passing) for part in value]
     return MADE_UP.sub("*", value) if isinstance(value, str) else value
 
 

@@ -291,9 +291,9 @@ def test_a_credential_reaches_the_server_and_nobody_else(where: Path, web: Web) 
 
     @web.route("/x")
     async def echo(received: ReceivedRequest, wire: Wire) -> None:
-        told = received.headers["authorization"]
-        body = json.dumps({"error": f"{told} is wrong", "target": received.target}).encode()
-        await wire.answer(401, body, {"Content-Type": "application/json", "X-Echo": told})
+        authorization = received.headers["authorization"]
+        body = json.dumps({"error": f"{authorization} is wrong", "target": received.target}).encode()
+        await wire.answer(401, body, {"Content-Type": "application/json", "X-Echo": authorization})
 
     Path("p.yaml").write_text(SECRET, encoding="utf-8")
     done = arclog("run", "p.yaml", "--set", f"base={web.url('')}", SHOP_TOKEN=canary)

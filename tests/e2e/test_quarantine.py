@@ -142,17 +142,17 @@ def test_resume_continues_a_run_in_quarantine(tmp_path: Path, work: int) -> None
 
 def test_servers_of_one_database_count_together(tmp_path: Path, postgres: Database) -> None:
     """The second death is known to the others before it happens: none of them tries a third time."""
-    one, other, store = tmp_path / "one", tmp_path / "other", postgres.dsn
-    first = process(one, "start", BOMB, store=store)
+    home, other, store = tmp_path / "one", tmp_path / "other", postgres.dsn
+    first = process(home, "start", BOMB, store=store)
     assert first.returncode == -signal.SIGKILL, first.stderr
     run = first.stdout.strip()
-    second = process(one, "serve", "wait", run, store)
+    second = process(home, "serve", "wait", run, store)
     assert second.returncode == -signal.SIGKILL, second.stderr
     third = process(other, "serve", "", run, store)
     assert third.returncode == 0, third.stderr
     assert json.loads(third.stdout)["healthy"] == "COMPLETED"
     assert f"execution {run}: poison" in third.stderr
-    back = process(one, "serve", "", run, store)
+    back = process(home, "serve", "", run, store)
     assert back.returncode == 0, back.stderr
     assert "poison: arclog died" in json.loads(back.stdout)["why"]
 

@@ -54,8 +54,8 @@ async def _store(home: Path, execution_id: str, name: str, items: list[Any] | No
         meta = RefMeta(done.bytes, done.sha256, done.content_type, rows=done.rows)
         ref = ResultRef("data" if items is None else "list", "files", ref_text(number, name, done.sha256), meta)
         payload = {"result_ref": ref.as_dict(), "preview": done.preview, **more}
-        said = Event("result.stored", 1, "start", 1, task="start_task", payload=payload)
-        await store.append(Append(number, record.head, [said], number + 1000, record.now))
+        event = Event("result.stored", 1, "start", 1, task="start_task", payload=payload)
+        await store.append(Append(number, record.head, [event], number + 1000, record.now))
         return ref.ref
 
 
@@ -87,7 +87,7 @@ def test_list_show_get_save(where):
 
     assert ref in arclog("result", "list", execution_id).stdout.decode()
     listed = json.loads(arclog("result", "list", "last", "--json").stdout)
-    assert [(each["ref"], each["rows"]) for each in listed] == [(ref, 30_000), (odd, None)]
+    assert [(row["ref"], row["rows"]) for row in listed] == [(ref, 30_000), (odd, None)]
 
     shown = arclog("result", "show", ref).stdout.decode()
     assert "30,000" in shown

@@ -245,9 +245,9 @@ workflow:
     Path("old.txt").write_text("the-old-secret\n")
     summary = run(text)
     assert summary["result"]["stdout"] == "[redacted:it]\n[redacted:it]\n"
-    told = arclog("events", "last", "--json").stdout + arclog("logs", "last", "--json").stdout
-    assert "the-old" not in told
-    assert "the-new-secret" not in told.replace("printf the-new-secret", "").replace("= the-new-secret", "")
+    output = arclog("events", "last", "--json").stdout + arclog("logs", "last", "--json").stdout
+    assert "the-old" not in output
+    assert "the-new-secret" not in output.replace("printf the-new-secret", "").replace("= the-new-secret", "")
 
 
 class TokenServer(BaseHTTPRequestHandler):

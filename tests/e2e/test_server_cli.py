@@ -199,14 +199,14 @@ _PLAIN = (
 def normal(output: Output) -> Output:
     """Without what differs from run to run: ids (numbered as they appear), times, places."""
     code, *texts = output
-    known: dict[str, str] = {}
+    ids: dict[str, str] = {}
 
     def numbered(found: re.Match[str]) -> str:
-        return known.setdefault(found[0], f"<ID{len(known)}>")
+        return ids.setdefault(found[0], f"<ID{len(ids)}>")
 
     plain = []
-    for said in texts:
-        text = said
+    for original in texts:
+        text = original
         for pattern, word in _PLAIN:
             text = pattern.sub(word, text)
         plain.append(re.sub(r"\b\d{17,19}\b", numbered, text))
@@ -371,9 +371,9 @@ def test_a_run_is_cancelled(places: tuple[Place, Place]) -> None:
     def story(place: Place) -> Output:
         run = place.started("run", "waiting.yaml")
         code, out, err = place("cancel", "last", "--reason", "enough")
-        ran, rest, said = run.ended()
+        ran, rest, errors = run.ended()
         again = place("cancel", "last")
-        return ran, f"{code}{out}{err}{run.first}{rest}{said}{again}", ""
+        return ran, f"{code}{out}{err}{run.first}{rest}{errors}{again}", ""
 
     assert both(places, story)[0] == 3
 
@@ -520,14 +520,14 @@ def test_what_is_wrong_with_a_server_is_said(where: Path) -> None:
         assert "http://127.0.0.1:1 cannot be reached" in err
     code, _, err = nowhere("list", "--json")
     assert json.loads(err)["error"]["kind"] == "ServerUnavailable"
-    for line, said in (
+    for line, message in (
         ("list --server nonsense", "is not an address of a server"),
         ("list --server http://x --home y", "use either --home or --server"),
         ("list --server http://127.0.0.1:1 --token-file nosuch", "nosuch cannot be read"),
         ("check hello.yaml --server http://x", "does not take --server"),
     ):
         code, _, err = Place("wrong")(*line.split())
-        assert (code, said in err) == (2, True), err
+        assert (code, message in err) == (2, True), err
 
 
 def test_secrets(places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:

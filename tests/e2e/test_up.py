@@ -118,8 +118,8 @@ async def test_a_taken_port_is_said(tmp_path: Path) -> None:
         port = server.url.rpartition(":")[2]
         command = (*ARCLOG, "up", "--port", port, "--home", str(tmp_path / "other"))
         second = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-        _, said = await second.communicate()
-        assert (second.returncode, f"cannot listen on 127.0.0.1:{port}" in said.decode()) == (2, True)
+        _, errors = await second.communicate()
+        assert (second.returncode, f"cannot listen on 127.0.0.1:{port}" in errors.decode()) == (2, True)
         async with server.client() as client:
             assert (await ended(client, await started(client, playbook=HELLO)))["state"] == "COMPLETED"
     finally:

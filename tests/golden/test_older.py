@@ -67,4 +67,4 @@ def test_an_older_log_is_told_in_every_dialect(path: Path) -> None:
     for dialect in DIALECTS:
         records = rendered_log(dialect, log)
         assert records
-        assert all(one.seq <= other.seq for one, other in pairwise(records))
+        assert all(earlier.seq <= other.seq for earlier, other in pairwise(records))

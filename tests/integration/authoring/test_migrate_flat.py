@@ -318,9 +318,9 @@ def test_values_that_a_step_gives_its_own_templates() -> None:
 )
 def test_what_is_not_certain_is_listed_on_its_line(step: str, line: int, words: str) -> None:
     done = migrated(single_step(step))
-    found = [finding for finding in done.undecided if words in f"{finding.message} {finding.hint}"]
-    assert found, [str(finding) for finding in done.undecided]
-    assert abs(found[0].at.line - line) <= 1
+    findings = [finding for finding in done.undecided if words in f"{finding.message} {finding.hint}"]
+    assert findings, [str(finding) for finding in done.undecided]
+    assert abs(findings[0].at.line - line) <= 1
 
 
 def test_templates_in_the_workload_are_listed() -> None:

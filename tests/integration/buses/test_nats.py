@@ -333,8 +333,8 @@ async def test_a_user_needs_no_more_rights_than_the_page_names() -> None:
     assert line is not None
     settings = settings_for("nats://a:a@host")
     rights = {}
-    for what, listed in zip(("publish", "subscribe"), line.groups(), strict=True):
-        rights[what] = [
+    for right, listed in zip(("publish", "subscribe"), line.groups(), strict=True):
+        rights[right] = [
             word.replace("<bus.prefix>", settings.text("bus.prefix")).replace(
                 "<bus.events_subject>", settings.text("bus.events_subject")
             )

@@ -76,7 +76,7 @@ async def test_one_of_several_collects_once_an_interval(site: Site, caplog: pyte
     caplog.set_level(logging.INFO, "arclog.engine")
     a, b = site.server("a"), site.server("b")
     await site.stored()
-    assert [await site.turned(each) for each in (a, b)] == [LOOK_S, LOOK_S]
+    assert [await site.turned(server) for server in (a, b)] == [LOOK_S, LOOK_S]
     assert await site.blobs() == 1  # the first interval begins now
     site.clock.advance(EVERY_S - 1)
     assert await site.turned(a) < 1
@@ -166,8 +166,8 @@ async def test_a_server_collects_by_itself(tmp_path: Path) -> None:
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if found := re.match(r"gc: released (\d+) results, removed (\d+) contents", record.getMessage()):
-                seen.update(results=int(found[1]), contents=int(found[2]))
+            if match := re.match(r"gc: released (\d+) results, removed (\d+) contents", record.getMessage()):
+                seen.update(results=int(match[1]), contents=int(match[2]))
                 if seen == {"results": 1, "contents": 1}:
                     collected.set()
 

@@ -71,13 +71,13 @@ async def ran(embedded_runtime: Embedded, count: int, playbook: str = PLAYBOOK) 
 
 async def logged(embedded_runtime: Embedded) -> dict[int, list[int]]:
     """Every seq of every run, as the log has them."""
-    found: dict[int, list[int]] = defaultdict(list)
+    seqs: dict[int, list[int]] = defaultdict(list)
     after = 0
     while page := await embedded_runtime.engine.store.tail(after=after, limit=1000):
         for row in page:
-            found[row.execution_id] += [event.seq for event in row.events]
+            seqs[row.execution_id] += [event.seq for event in row.events]
         after = page[-1].position
-    return dict(found)
+    return dict(seqs)
 
 
 class Recorder:
@@ -97,12 +97,12 @@ class Recorder:
 
     def first_seen(self) -> dict[int, list[int]]:
         """Of each run, its seqs in the order in which each was kept for the first time."""
-        found: dict[int, list[int]] = defaultdict(list)
+        seqs: dict[int, list[int]] = defaultdict(list)
         for message in self.kept:
             seq = int(message.headers["seq"])
-            if seq not in found[int(message.headers["execution_id"])]:
-                found[int(message.headers["execution_id"])].append(seq)
-        return dict(found)
+            if seq not in seqs[int(message.headers["execution_id"])]:
+                seqs[int(message.headers["execution_id"])].append(seq)
+        return dict(seqs)
 
 
 async def test_everything_is_published_in_order_and_noted(tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ async def test_what_a_producer_says_is_on_subjects_of_its_own(tmp_path: Path) ->
         topic = Recorder()
         await Publisher(runtime.engine, topic, "a").settle(60)
     bodies = [(message.subject, json.loads(message.body)) for message in topic.kept]
-    said = [(subject, body) for subject, body in bodies if body["source"] == "producer"]
-    assert [(subject, body["meta"]) for subject, body in said] == [
+    produced = [(subject, body) for subject, body in bodies if body["source"] == "producer"]
+    assert [(subject, body["meta"]) for subject, body in produced] == [
         ("noetl.events.producer.playbook.finished", {"legacy_type": "playbook_completed", "producer": "etl"}),
         ("noetl.events.producer.execution.cancelled", {"legacy_type": "execution_cancelled", "producer": "etl"}),
         ("noetl.events.producer.playbook.paused", {"producer": "etl"}),
@@ -246,7 +246,7 @@ async def read(url: str, settings: Settings, count: int) -> list[Any]:
     try:
         stream = client.jetstream()
         name = f"{settings.text('bus.prefix')}-events"
-        found: list[Any] = []
+        messages: list[Any] = []
         async with asyncio.timeout(60):
             subscription = None
             while subscription is None:
@@ -254,21 +254,21 @@ async def read(url: str, settings: Settings, count: int) -> list[Any]:
                     subscription = await stream.pull_subscribe("", stream=name, config=ConsumerConfig())
                 except nats.js.errors.NotFoundError:  # the server is not there yet, after a wipe
                     await asyncio.sleep(0.01)
-            while len(found) < count:
+            while len(messages) < count:
                 try:
-                    found += await subscription.fetch(100, timeout=0.2)
+                    messages += await subscription.fetch(100, timeout=0.2)
                 except nats.errors.TimeoutError:
                     continue
-        return found
+        return messages
     finally:
         await client.close()
 
 
 def by_run(messages: Sequence[Any]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
+    seqs: dict[int, list[int]] = defaultdict(list)
     for message in messages:
-        found[int(message.headers["execution_id"])].append(int(message.headers["seq"]))
-    return dict(found)
+        seqs[int(message.headers["execution_id"])].append(int(message.headers["seq"]))
+    return dict(seqs)
 
 
 async def test_events_of_runs_are_in_the_stream(tmp_path: Path, nats_server: NatsServer) -> None:
@@ -306,9 +306,9 @@ async def test_nats_wiped_in_the_middle_gets_everything_from_there_on(tmp_path: 
             (third,) = await ran(runtime, 1)
             wanted = {number: (await logged(runtime))[number] for number in (second, third)}
             messages = await read(server.url, settings, sum(map(len, wanted.values())))
-            found = by_run(messages)
-            assert {number: sorted(set(found[number])) for number in wanted} == wanted
-            assert {number: list(dict.fromkeys(found[number])) for number in wanted} == wanted
+            published = by_run(messages)
+            assert {number: sorted(set(published[number])) for number in wanted} == wanted
+            assert {number: list(dict.fromkeys(published[number])) for number in wanted} == wanted
 
 
 async def test_the_stream_takes_an_event_once(tmp_path: Path, nats_server: NatsServer) -> None:

@@ -85,9 +85,9 @@ async def test_another_tenants_run_is_not_there(tmp_path: Path) -> None:
         other = runtime.api.within(
             Boundary.of(Principal("eve", "elsewhere", frozenset({"admin"})), runtime.engine.settings)
         )
-        for asked in (other.fork(mine, ForkRequest(step="end")), other.replay(mine), other.diff(mine, mine)):
+        for request in (other.fork(mine, ForkRequest(step="end")), other.replay(mine), other.diff(mine, mine)):
             with pytest.raises(NotFound):
-                await asked
+                await request
         assert len(await runtime.api.list()) == 1
 
 

@@ -55,10 +55,10 @@ async def test_any_client_and_any_zstd_give_the_content_back(results, settings, 
     plain, rows = (await stored(results, NOISE)).sha256, (await listed(results, ROWS)).sha256
     bucket = await stream.object_store(settings.text("results.bucket"))
     for sha256, body in ((plain, NOISE), (rows, await read(results, rows))):
-        found = await bucket.get(object_name(TENANT, sha256))
-        reader = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(found.data), read_across_frames=True)
+        stored_object = await bucket.get(object_name(TENANT, sha256))
+        reader = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(stored_object.data), read_across_frames=True)
         assert reader.read() == body
-        assert found.info.size == len(found.data)
+        assert stored_object.info.size == len(stored_object.data)
 
 
 async def test_what_is_removed_leaves_no_message(results, settings, stream):
@@ -240,9 +240,9 @@ async def test_settings_that_cannot_be(values, said):
 
 
 def test_certificates_that_are_not_there():
-    given = {"results.url": "nats", "bus.url": "tls://127.0.0.1:1", "bus.ca_file": "/nowhere.pem"}
+    values = {"results.url": "nats", "bus.url": "tls://127.0.0.1:1", "bus.ca_file": "/nowhere.pem"}
     with pytest.raises(SettingsError, match="ARCLOG_BUS_CA_FILE"):
-        choose_results(Settings(given))
+        choose_results(Settings(values))
 
 
 async def test_memory_does_not_grow_with_the_content(settings):

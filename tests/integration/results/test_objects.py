@@ -48,9 +48,9 @@ def made(s3: S3Server, bucket: str, **more: object) -> BlobResults:
 
 @pytest.fixture
 async def results(s3: S3Server, bucket: str) -> AsyncIterator[BlobResults]:
-    one = made(s3, bucket)
-    yield one
-    await one.close()
+    store = made(s3, bucket)
+    yield store
+    await store.close()
 
 
 def keys(s3: S3Server, bucket: str) -> list[str]:
@@ -75,10 +75,10 @@ async def test_large_content_goes_up_in_parts_while_it_comes(s3, bucket, results
     assert re.fullmatch(r"some/\.data/[0-9a-f]{16}\.zst", data)
     assert await read(results, done.sha256) == LARGE
     assert await read(results, done.sha256, 8_999_990, 9_000_010) == LARGE[8_999_990:9_000_010]
-    found = await results.find(TENANT, done.sha256)
-    assert found is not None
-    assert [found] == await everything(results)
-    assert found.stored_bytes == done.stored_bytes
+    stored_info = await results.find(TENANT, done.sha256)
+    assert stored_info is not None
+    assert [stored_info] == await everything(results)
+    assert stored_info.stored_bytes == done.stored_bytes
     await stored(results, LARGE)
     assert len(keys(s3, bucket)) == 2
     assert await results.leftovers(1 << 62) == 0
@@ -128,10 +128,10 @@ async def test_who_stores_while_another_removes_what_they_looked_at_loses_nothin
 
     async def looking(tenant: str, name: str) -> list[Version]:
         """Somebody stores it again between the look and the removal."""
-        found: list[Version] = await looked(tenant, name)
+        versions: list[Version] = await looked(tenant, name)
         results.blobs.versions = looked
         await stored(results, NOISE)
-        return found
+        return versions
 
     results.blobs.versions = looking
     assert await results.remove(TENANT, sha256, old.stored_at)

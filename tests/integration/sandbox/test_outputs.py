@@ -46,11 +46,11 @@ class Tools:
 
     async def texts(self, outcome: Outcome) -> dict[str, str]:
         assert outcome.error is None, outcome.error
-        found = {}
+        texts = {}
         for name, file in outcome.files.items():
             chunks = [chunk async for chunk in self.results.chunks("default", file.content.sha256)]
-            found[name] = b"".join(chunks).decode()
-        return found
+            texts[name] = b"".join(chunks).decode()
+        return texts
 
     async def close(self) -> None:
         await self.shell.close()

@@ -124,8 +124,8 @@ async def test_files_that_cannot_be_had(tmp_path, monkeypatch):
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     assert "not UTF-8" in await message(tmp_path / "binary")
     (tmp_path / "text").write_text("hunter2hunter2")
-    assert "not a JSON object" in (said := await message(tmp_path / "text", format="json"))
-    assert "hunter2" not in said
+    assert "not a JSON object" in (text := await message(tmp_path / "text", format="json"))
+    assert "hunter2" not in text
     if os.geteuid() != 0:
         (tmp_path / "text").chmod(0)
         assert "Permission denied" in await message(tmp_path / "text")
@@ -243,7 +243,7 @@ async def test_a_token_is_fetched_once_for_all_who_wait_and_again_before_it_ends
         await server.came.wait()
         server.go.set()
         results = await asyncio.gather(*waiting)
-        assert {one.fields["header"] for one in results} == {"Bearer tok-1"}
+        assert {resolved.fields["header"] for resolved in results} == {"Bearer tok-1"}
         assert set(results[0].secrets) == {"tok-1", SECRET}
         assert len(server.requests) == 1
         server.answer = token("tok-2", expires_in=600)

@@ -156,8 +156,8 @@ def _azure(tmp_path: Path, server: AzureServer, monkeypatch: pytest.MonkeyPatch)
         server.kept[name.replace("/", "--")] = text
 
     def place(*, credential: str = "client-secret-1", **more: Any) -> Place:
-        given = {"tenant_id": "tenant-1", "client_id": "client-1", "client_secret": credential}
-        (tmp_path / "client.json").write_text(json.dumps(given))
+        fields = {"tenant_id": "tenant-1", "client_id": "client-1", "client_secret": credential}
+        (tmp_path / "client.json").write_text(json.dumps(fields))
         file = str(tmp_path / "client.json")
         return Place(
             tmp_path,
@@ -442,17 +442,17 @@ async def test_aws_by_web_identity(tmp_path: Path, aws: Any, monkeypatch: pytest
 async def test_aws_by_the_machine_or_its_container(tmp_path: Path, aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.servers.managers import Manager, Request
 
-    given = {"AccessKeyId": "ASIA", "SecretAccessKey": "k", "Token": "t", "Expiration": "2099-01-01T00:00:00Z"}
+    credentials = {"AccessKeyId": "ASIA", "SecretAccessKey": "k", "Token": "t", "Expiration": "2099-01-01T00:00:00Z"}
 
     class Metadata(Manager):
         def answer(self, request: Request) -> tuple[int, Any]:
             if request.path == "/latest/api/token" and request.method == "PUT":
                 return 200, "session"
             if request.path == "/container" and request.headers.get("authorization") == "pod-token":
-                return 200, given
+                return 200, credentials
             if request.headers.get("x-aws-ec2-metadata-token") != "session":
                 return 401, ""
-            return 200, given if request.path.endswith("/role-1") else "role-1"
+            return 200, credentials if request.path.endswith("/role-1") else "role-1"
 
     aws.forget()
     aws_call(aws, "CreateSecret", {"Name": "t/key", "SecretString": "v"})

@@ -278,8 +278,8 @@ async def test_skip_is_an_engineers_by_its_own_route_too(world: World) -> None:
 
 
 async def test_an_admin_makes_lists_and_revokes_keys_of_its_tenant(world: World) -> None:
-    asked = {"name": "robot", "roles": ["viewer"], "expires_in_s": 3600}
-    answer = await world.ask("POST", "/api/keys", "admin", json=asked)
+    request = {"name": "robot", "roles": ["viewer"], "expires_in_s": 3600}
+    answer = await world.ask("POST", "/api/keys", "admin", json=request)
     assert answer.status_code == 201
     made = answer.json()
     assert (made["about"]["tenant"], made["about"]["roles"]) == ("acme", ["viewer"])
@@ -303,9 +303,9 @@ async def test_what_was_granted_and_denied_is_kept(world: World) -> None:
     await world.ask("GET", f"/api/executions/{execution_id}/status", "viewer")
     await world.ask("GET", "/api/keys", "viewer")
     page = (await world.ask("GET", "/api/audit", "admin")).json()
-    told = [(entry["principal"], entry["decision"], entry["method"], entry["route"]) for entry in page["entries"]]
+    recorded = [(entry["principal"], entry["decision"], entry["method"], entry["route"]) for entry in page["entries"]]
     run = "/api/executions/{execution_id}"
-    assert told == [
+    assert recorded == [
         ("acme-viewer", "denied", "GET", "/api/keys"),
         ("acme-operator", "denied", "POST", f"{run}/skip"),
         ("acme-operator", "granted", "POST", f"{run}/skip"),

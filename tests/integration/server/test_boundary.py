@@ -266,17 +266,17 @@ def _report(has: Facts) -> Report:
 
 def _methods() -> set[str]:
     """Everything that a workspace offers: its own methods, and those of the ports that its properties are."""
-    found: set[str] = set()
+    names: set[str] = set()
     for name, member in vars(Workspace).items():
         if name.startswith("_"):
             continue
         if not isinstance(member, property):
-            found.add(name)
+            names.add(name)
             continue
         port = get_type_hints(member.fget)["return"]
         parts = {part for part, of in inspect.getmembers(port, inspect.isfunction) if not part.startswith("_")}
-        found |= {f"{name}.{part}" for part in parts} or {name}
-    return found
+        names |= {f"{name}.{part}" for part in parts} or {name}
+    return names
 
 
 def test_every_method_of_a_workspace_has_a_case() -> None:

@@ -58,13 +58,13 @@ async def test_the_schema_knows_the_kinds_that_are_installed(server: RunningServ
 
 
 async def test_settings_are_shown_without_passwords(tmp_path: Path) -> None:
-    given = {
+    values = {
         "client.server": "https://ada:pass-of-ada@server.example/path",
         "lineage.url": "ada:pass-of-ada@server.example:80",  # an address without a scheme is one as well
         "lineage.auth": "pass-of-ada",
         "overview.stuck_s": 5,
     }
-    async with running(tmp_path, worker=False, **given) as server, server.client() as client:
+    async with running(tmp_path, worker=False, **values) as server, server.client() as client:
         answer = await client.get("/api/settings")
     rows = {row["name"]: row for row in answer.json()["settings"]}
     assert list(rows) == [row.name for row in TABLE]

@@ -193,13 +193,13 @@ async def test_what_two_could_read_in_two_ways_is_refused(strict: RunningServer,
 
 async def test_an_upgrade_is_not_taken(strict: RunningServer) -> None:
     async with strict.client() as client:
-        asked = {
+        headers = {
             "Connection": "Upgrade",
             "Upgrade": "websocket",
             "Sec-WebSocket-Version": "13",
             "Sec-WebSocket-Key": "x" * 22,
         }
-        assert (await client.get("/api/executions", headers=asked)).status_code in (200, 400)
+        assert (await client.get("/api/executions", headers=headers)).status_code in (200, 400)
 
 
 async def test_one_address_cannot_take_all_connections(tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ async def test_one_address_cannot_take_all_connections(tmp_path: Path) -> None:
         reader, writer = await opened(server)
         writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert (await reader.read(12)).endswith(b"200")
-        for _, one in (*taken, (reader, writer)):
-            one.close()
+        for _, stream in (*taken, (reader, writer)):
+            stream.close()
 
 
 def test_connections_that_end_leave_room() -> None:
@@ -255,13 +255,13 @@ def test_the_head_of_an_answer_is_written_with_its_body() -> None:
 
 async def test_answers_with_and_without_a_body_follow_each_other(strict: RunningServer) -> None:
     reader, writer = await opened(strict)
-    asked = [
+    requests = [
         (b"GET", b"/api/executions"),
         (b"HEAD", b"/api/executions"),
         (b"GET", b"/api/nothing"),
         (b"GET", b"/health"),
     ]
-    for method, path in [*asked, *asked]:
+    for method, path in [*requests, *requests]:
         writer.write(b"%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % (method, path))
         async with asyncio.timeout(PATIENCE_S):
             head = await reader.readuntil(b"\r\n\r\n")

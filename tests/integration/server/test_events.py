@@ -146,10 +146,10 @@ async def test_ee4_event_request_converts_into_executor_event(wire: Wire) -> Non
     }  # fmt: skip
     first = await wire.post(**sent)
     reader = reader_of("wire", RunSubject("", "", ""))
-    told = [one.record for event in await wire.log() for one in reader.render(event)] + [
-        one.record for one in reader.held_back()
+    records = [rendered.record for event in await wire.log() for rendered in reader.render(event)] + [
+        rendered.record for rendered in reader.held_back()
     ]
-    mine = next(record for record in told if record["event_id"] == OTHER)
+    mine = next(record for record in records if record["event_id"] == OTHER)
     assert {key: mine[key] for key in ("event_type", "step", "status", "worker_id")} == {
         key: sent[key] for key in ("event_type", "step", "status", "worker_id")
     }
@@ -202,9 +202,9 @@ async def test_an_id_of_one_of_our_own_events_is_refused(wire: Wire) -> None:
 
 
 async def test_an_id_is_the_executions_own(home: Path) -> None:
-    one, two = await start(home), await start(home)
+    first, two = await start(home), await start(home)
     async with running(home, worker=False) as server, server.client() as client:
-        for execution_id, payload in ((one, 1), (two, 2)):
+        for execution_id, payload in ((first, 1), (two, 2)):
             wire = Wire(client, home, execution_id)
             answer = await wire.post(event_id=OTHER, event_type="batch.completed", payload=payload)
             assert (answer.status_code, answer.json()["duplicate"]) == (200, False)
@@ -217,19 +217,24 @@ async def test_of_many_senders_of_one_event_one_writes(wire: Wire) -> None:
     )
     good = [answer.json() for answer in answers if answer.status_code == 200]
     assert sorted(answer.status_code for answer in answers) == [200] * 20 + [409] * 20
-    assert len({one["seq"] for one in good}) == 1
-    assert [one["duplicate"] for one in good].count(False) == 1
+    assert len({answer_body["seq"] for answer_body in good}) == 1
+    assert [answer_body["duplicate"] for answer_body in good].count(False) == 1
     assert len(await wire.log()) == before + 1
 
 
 async def test_two_servers_on_one_store_take_an_event_once(home: Path) -> None:
     execution_id = await start(home)
-    async with running(home, worker=False) as a, running(home, worker=False) as b, a.client() as one, b.client() as two:
-        wires = [Wire(client, home, execution_id) for client in (one, two)]
+    async with (
+        running(home, worker=False) as a,
+        running(home, worker=False) as b,
+        a.client() as first_client,
+        b.client() as two,
+    ):
+        wires = [Wire(client, home, execution_id) for client in (first_client, two)]
         before = len(await wires[0].log())
         ids = [str(int(OTHER) + n // 2) for n in range(60)]
         sent = [wires[n % 2].post(event_id=event_id, event_type="batch.completed") for n, event_id in enumerate(ids)]
-        answers = [one.json() for one in await asyncio.gather(*sent)]
+        answers = [first_client.json() for first_client in await asyncio.gather(*sent)]
         assert len({(answer["event_id"], answer["seq"]) for answer in answers}) == 30
         assert len(await wires[0].log()) == before + 30
 
@@ -257,11 +262,11 @@ async def test_each_item_of_a_batch_has_its_own_answer_in_order(wire: Wire) -> N
     assert [result["index"] for result in answer["results"]] == list(range(11))
     assert (answer["accepted"], answer["refused"]) == (5, 6)
     taken = [result["event"] for result in answer["results"] if result["status"] == 200]
-    assert [one["duplicate"] for one in taken] == [False, False, True, True, False]
+    assert [item["duplicate"] for item in taken] == [False, False, True, True, False]
     assert taken[3]["seq"] == taken[0]["seq"] == taken[1]["seq"] - 1 == taken[4]["seq"] - 2
     written = (await wire.log())[-3:]
-    assert [one["worker_id"] for one in written] == ["handed down", "handed down", "mine"]
-    assert [one["seq"] for one in written] == [taken[0]["seq"], taken[1]["seq"], taken[4]["seq"]]
+    assert [item["worker_id"] for item in written] == ["handed down", "handed down", "mine"]
+    assert [item["seq"] for item in written] == [taken[0]["seq"], taken[1]["seq"], taken[4]["seq"]]
 
 
 async def test_a_batch_for_several_runs(home: Path) -> None:
@@ -272,8 +277,8 @@ async def test_a_batch_for_several_runs(home: Path) -> None:
         taken = [result["event"] for result in answer.json()["results"]]
         assert [run["execution_id"] for run in taken] == [ids[n % 3] for n in range(9)]
         for event_id in ids:
-            said = [event["payload"]["value"] for event in (await Wire(client, home, event_id).log())[-3:]]
-            assert said == sorted(said)
+            values = [event["payload"]["value"] for event in (await Wire(client, home, event_id).log())[-3:]]
+            assert values == sorted(values)
 
 
 @pytest.mark.parametrize(
@@ -360,9 +365,9 @@ async def test_a_producer_may_use_every_name_and_changes_nothing(wire: Wire, nam
     assert (await wire.client.get(f"/api/executions/{wire.id}/status")).json() == status
     for dialect in ("canonical", "lifecycle", "wire", "legacy", "run"):
         page = (await wire.client.get(f"/api/executions/{wire.id}/events", params={"dialect": dialect})).json()
-        mine = [one for one in page["events"] if one.get("event_id") == event["event_id"]]
-        assert [one["source"] for one in mine] == ([] if dialect == "run" else ["producer"]), dialect
-        assert all(one["informative"] for one in mine)
+        mine = [record for record in page["events"] if record.get("event_id") == event["event_id"]]
+        assert [record["source"] for record in mine] == ([] if dialect == "run" else ["producer"]), dialect
+        assert all(record["informative"] for record in mine)
     run = before["run_id"]
     assert (await wire.client.get(f"/api/runs/{run}/status")).json()["status"] == "RUNNING"
 
@@ -451,24 +456,26 @@ async def worker(home: Path) -> AsyncIterator[Worker]:
 
 async def test_a_worker_runs_a_step_on_the_wire(worker: Worker) -> None:
     outcome = {"status": "ok", "result": {"rows": 3}}
-    said = [
+    answers = [
         await worker.send("step.enter", event_id=11),
         await worker.send("task.started", task="start_task"),
         await worker.send("call.done", task="start_task", payload={"outcome": outcome}),
         await worker.send("step.exit", status="COMPLETED", event_id=12),
     ]
-    assert [answer.status_code for answer in said] == [200] * 4, [one.text for one in said]
-    assert [one.json()["informative"] for one in said] == [False] * 4
+    assert [answer.status_code for answer in answers] == [200] * 4, [reply.text for reply in answers]
+    assert [reply.json()["informative"] for reply in answers] == [False] * 4
     log = await worker.log()
     by_seq = {event["seq"]: event for event in log}
-    assert [by_seq[one.json()["seq"]]["event_id"] for one in said] == [one.json()["event_id"] for one in said]
+    assert [by_seq[reply.json()["seq"]]["event_id"] for reply in answers] == [
+        reply.json()["event_id"] for reply in answers
+    ]
     # The arc read what the worker said, and the next step was scheduled in the same commit.
-    assert [event["event_type"] for event in log if event["seq"] > said[-1].json()["seq"]] == [
+    assert [event["event_type"] for event in log if event["seq"] > answers[-1].json()["seq"]] == [
         "next.evaluated",
         "step.scheduled",
     ]
     again = await worker.send("step.exit", status="COMPLETED", event_id=12)
-    assert (again.json()["duplicate"], again.json()["seq"]) == (True, said[-1].json()["seq"])
+    assert (again.json()["duplicate"], again.json()["seq"]) == (True, answers[-1].json()["seq"])
     assert await worker.log() == log
 
 
@@ -495,8 +502,8 @@ async def test_a_bad_template_in_routing_ends_the_run_with_the_trigger_as_cause(
     while "cause_id" in cause:
         cause = by_id[cause["cause_id"]]
     assert cause["event_id"] == trigger["event_id"]
-    told = [record for event in log for record in reader_of("wire", RunSubject("", "", "")).render(event)]
-    terminal = next(one.record for one in told if one.name == "playbook.failed")
+    records = [record for event in log for record in reader_of("wire", RunSubject("", "", "")).render(event)]
+    terminal = next(rendered.record for rendered in records if rendered.name == "playbook.failed")
     assert "rows" in terminal["result"]["context"]["error"]["message"]
 
 
@@ -543,7 +550,7 @@ async def test_what_does_not_fit_its_place_is_refused(worker: Worker) -> None:
         ("command.refused", "task.done"),
         ("command.refused", "step.started"),
     ]
-    assert {(one["informative"], one["source"], one["entity_id"]) for one in left} == {
+    assert {(event_left["informative"], event_left["source"], event_left["entity_id"]) for event_left in left} == {
         (True, "server", worker.held["command_id"])
     }
     assert "comes before step.started" in left[0]["payload"]["reason"]
@@ -551,12 +558,12 @@ async def test_what_does_not_fit_its_place_is_refused(worker: Worker) -> None:
 
 async def test_nobody_is_told_of_an_end_that_a_producer_made_up(home: Path) -> None:
     """Neither webhooks nor streams nor the server's log take its word for it."""
-    told = WAITS.replace(
+    playbook = WAITS.replace(
         "workflow:",
         "keychain: [{name: k, kind: env, var: HOME}]\nexecutor:\n  spec:\n    webhooks: "
         '[{url: "http://127.0.0.1:9/x", secret: k, on: [completed, failed, cancelled]}]\nworkflow:',
     )
-    execution_id = await start(home, told)
+    execution_id = await start(home, playbook)
     async with running(home, worker=False) as server, server.client() as client:
         wire = Wire(client, home, execution_id)
         for name in ("playbook_completed", "playbook.processed", "execution.cancelled", "signal.received"):

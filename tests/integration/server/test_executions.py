@@ -155,15 +155,15 @@ async def test_the_same_key_is_the_same_run(client: httpx2.AsyncClient) -> None:
 
 async def test_a_list_is_paged(client: httpx2.AsyncClient) -> None:
     made = [await started(client, playbook=HELLO) for _ in range(5)]
-    found: list[str] = []
+    listed: list[str] = []
     before = ""
     while True:
         page = (await client.get("/api/executions", params={"limit": 2, "before": before})).json()
-        found += [execution["execution_id"] for execution in page["executions"]]
+        listed += [execution["execution_id"] for execution in page["executions"]]
         if page["next"] is None:
             break
         before = page["next"]
-    assert found == made[::-1]
+    assert listed == made[::-1]
 
 
 @pytest.mark.parametrize(
@@ -272,15 +272,15 @@ async def test_results_whole_and_in_ranges(client: httpx2.AsyncClient) -> None:
     assert (whole.status_code, len(whole.content), whole.headers["content-disposition"][:10]) == (
         200, stored["bytes"], "attachment"
     )  # fmt: skip
-    for asked, part in (
+    for byte_range, part in (
         ("bytes=0-9", whole.content[:10]),
         ("bytes=100-", whole.content[100:]),
         ("bytes=-7", whole.content[-7:]),
         (f"bytes=5-{10**17}", whole.content[5:]),
     ):
-        answer = await client.get("/api/result/resolve", params=ref, headers={"Range": asked})
-        assert (answer.status_code, answer.content) == (206, part), asked
-        first, last = len(whole.content) - len(part) if not asked.endswith("9") else 0, 0
+        answer = await client.get("/api/result/resolve", params=ref, headers={"Range": byte_range})
+        assert (answer.status_code, answer.content) == (206, part), byte_range
+        first, last = len(whole.content) - len(part) if not byte_range.endswith("9") else 0, 0
         last = first + len(part) - 1
         assert answer.headers["content-range"] == f"bytes {first}-{last}/{stored['bytes']}"
     beyond = await client.get("/api/result/resolve", params=ref, headers={"Range": f"bytes={stored['bytes']}-"})

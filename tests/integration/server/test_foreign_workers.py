@@ -387,7 +387,7 @@ async def test_what_comes_out_of_order_is_refused_and_recorded(world: World) -> 
     left = await world.log("command.refused")
     assert len(left) == 10, "so many are kept of one claim (ingest.max_refusals)"
     assert left[0]["payload"]["reason"].startswith("task.started: ")
-    assert {one["payload"]["worker_id"].partition("@")[0] for one in left} == {"w"}
+    assert {refusal["payload"]["worker_id"].partition("@")[0] for refusal in left} == {"w"}
     types = await world.types()
     assert types.count("task.done") == types.count("task.started") == types.count("step.started") == 1
 

@@ -46,8 +46,8 @@ class World:
     async def claim(self, caller: str = "mine", worker: str = "w-1") -> dict[str, Any]:
         body = {"worker": {"worker_id": worker, "kinds": ["noop"]}, "limit": 1}
         commands = (await self.ask(caller, "POST", "/api/worker/claim", json=body)).json().get("commands", [])
-        found: dict[str, Any] = commands[0] if commands else {}
-        return found
+        command: dict[str, Any] = commands[0] if commands else {}
+        return command
 
     async def send(self, caller: str, name: str, **more: Any) -> httpx2.Response:
         held = {"command_id": self.command["command_id"], "fence": self.command["fence"], "worker_id": "w-1"}
@@ -165,8 +165,8 @@ async def test_nobody_reports_for_a_command_that_nobody_holds(world: World) -> N
     for caller in ("mine", "other"):
         assert (await world.ask(caller, "POST", "/api/worker/report", json=world.report())).status_code == 409
         assert (await world.send(caller, "step.enter")).status_code == 409
-        asked = {"worker_id": "w-1", **about, "fence": 2}
-        assert (await world.ask(caller, "POST", "/api/worker/give-back", json=asked)).status_code == 409
+        body = {"worker_id": "w-1", **about, "fence": 2}
+        assert (await world.ask(caller, "POST", "/api/worker/give-back", json=body)).status_code == 409
     assert await world.log() == before
     world.command = await world.claim("other", "w-1")
     assert world.command["fence"] == 2

@@ -30,12 +30,12 @@ PLAYBOOK = "metadata: {name: tidy}\nworkflow: [{step: start, tool: {kind: noop}}
 
 def figures(text: bytes) -> dict[str, float]:
     """`name{label}` → value."""
-    found = {}
+    values = {}
     for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:
             label = ",".join(sample.labels.values())
-            found[f"{sample.name}{{{label}}}" if label else sample.name] = sample.value
-    return found
+            values[f"{sample.name}{{{label}}}" if label else sample.name] = sample.value
+    return values
 
 
 @pytest.fixture
@@ -101,8 +101,8 @@ async def test_a_store_that_cannot_be_read_leaves_the_other_figures(
 
 
 async def test_two_servers_in_one_process_do_not_meet(engine: Engine) -> None:
-    one, other = Metrics(engine), Metrics(engine)
-    one.claims.inc(5)
+    first, other = Metrics(engine), Metrics(engine)
+    first.claims.inc(5)
     assert figures(await other.text())["arclog_claims_total"] == 0
 
 

@@ -49,9 +49,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def test_who_may_send_events(world: World) -> None:
-    found = {role: (await world.send(role, event_type="call.done")).status_code for role in ROLES}
+    statuses = {role: (await world.send(role, event_type="call.done")).status_code for role in ROLES}
     # A worker speaks for a command, which it must name; others have nothing to say here.
-    assert found == {"viewer": 403, "operator": 403, "engineer": 403, "admin": 200, "worker": 422, "producer": 200}
+    assert statuses == {"viewer": 403, "operator": 403, "engineer": 403, "admin": 200, "worker": 422, "producer": 200}
     for role, status in (("worker", 403), ("producer", 200), ("admin", 200)):
         assert (await world.send(role, event_type="playbook.finished")).status_code == status
     assert (await world.send("worker", event_type="step_completed")).status_code == 403
@@ -100,8 +100,8 @@ async def test_signals_take_their_roles_and_say_who_gave_them(world: World) -> N
         assert answer.status_code == code, (role, kind, answer.text)
     path = f"/api/executions/{world.run['executionId']}/events?type=signal.received"
     log = (await world.ask("GET", path, "viewer")).json()["events"]
-    given = [(event["payload"]["signal"], event["payload"]["by"]) for event in log]
-    assert given == [("PAUSE", "acme-operator"), ("EMERGENCY_STOP", "acme-admin")]
+    signals = [(event["payload"]["signal"], event["payload"]["by"]) for event in log]
+    assert signals == [("PAUSE", "acme-operator"), ("EMERGENCY_STOP", "acme-admin")]
     status = (await world.ask("GET", f"/api/runs/{world.run['runId']}/status", "viewer")).json()
     assert status["status"] == "CANCELLED"
 

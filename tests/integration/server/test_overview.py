@@ -88,8 +88,8 @@ async def test_each_tenant_sees_its_own(tmp_path: Path) -> None:
         for route, rows in (("stuck", "runs"), ("approvals", "approvals"), ("failing", "playbooks")):
             assert (await client.get(f"/api/{route}", headers=theirs)).json()[rows] == []
         for text in (ended, "hello", approval_run):
-            found = await client.get("/api/executions", params={"q": text}, headers=theirs)
-            assert found.json() == {"executions": [], "next": None}
+            answer_of_search = await client.get("/api/executions", params={"q": text}, headers=theirs)
+            assert answer_of_search.json() == {"executions": [], "next": None}
 
 
 async def test_leases_name_worker_work_and_end_and_stay_within_a_tenant(tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ async def worker(server: RunningServer, *words: str, **surroundings: str) -> Asy
     )
     try:
         assert process.stdout is not None
-        said = await process.stdout.readline()
-        assert said, await process.communicate()
-        process.name = json.loads(said)["worker_id"]  # type: ignore[attr-defined] # for the test
+        line = await process.stdout.readline()
+        assert line, await process.communicate()
+        process.name = json.loads(line)["worker_id"]  # type: ignore[attr-defined] # for the test
         yield process
     finally:
         if process.returncode is None:
@@ -126,11 +126,11 @@ async def test_a_worker_is_seen_and_can_be_told_to_leave(tmp_path: Path, capsys:
         assert done.state == "COMPLETED"
         async with asyncio.timeout(PATIENCE_S):
             # The one that got nothing may not have asked yet, and it is another process.
-            while len(known := {worker.worker_id: worker for worker in await client.pools.workers()}) < 2:  # noqa: ASYNC110 - see above
+            while len(workers := {worker.worker_id: worker for worker in await client.pools.workers()}) < 2:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0.02)
-        assert set(known) == {first.name, second.name}  # type: ignore[attr-defined] # for the test
-        one = known[first.name]  # type: ignore[attr-defined] # for the test
-        assert (one.state, one.pools, one.slots) == ("working", ("gpu",), 3)
+        assert set(workers) == {first.name, second.name}  # type: ignore[attr-defined] # for the test
+        shown = workers[first.name]  # type: ignore[attr-defined] # for the test
+        assert (shown.state, shown.pools, shown.slots) == ("working", ("gpu",), 3)
         code, out, _ = await arclog("workers", "--json")
         assert (code, len(json.loads(out))) == (0, 2)
         code, out, err = await arclog("worker", "drain", first.name)  # type: ignore[attr-defined] # for the test

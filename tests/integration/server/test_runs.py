@@ -101,14 +101,14 @@ class Client:
 
     async def until(self, run_id: str, event_type: str) -> list[dict[str, Any]]:
         """Its records, once one of this type is there. Follows the cursor, as a projector does."""
-        found: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = []
         after = 0
         async with asyncio.timeout(60):
-            while not any(event["eventType"] == event_type for event in found):
+            while not any(event["eventType"] == event_type for event in events):
                 page = (await self.http.get(f"/api/runs/{run_id}/events", params={"afterSeq": after})).json()
-                found += page["events"]
+                events += page["events"]
                 after = page["nextAfterSeq"]
-        return found
+        return events
 
 
 @pytest.fixture
@@ -191,26 +191,26 @@ async def test_a_retry_is_an_attempt_of_its_own_and_errors_say_what_they_must(cl
 async def test_a_step_that_is_entered_again_has_a_name_of_its_own(client: Client) -> None:
     run = await client.start(AGAIN)
     records = await client.until(run["runId"], "RunCompleted")
-    told = [
+    names = [
         (record["stepId"], record["payload"]["step"]) for record in records if record["eventType"] == "StepCompleted"
     ]
-    assert told == [("start", "start"), ("start#2", "start"), ("start#3", "start")]
+    assert names == [("start", "start"), ("start#2", "start"), ("start#3", "start")]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
 async def test_pages_of_any_size_tell_the_same_records(client: Client, limit: int) -> None:
     run = await client.start(FAILS)
     whole = await client.until(run["runId"], "RunFailed")
-    found: list[dict[str, Any]] = []
+    paged: list[dict[str, Any]] = []
     page: dict[str, Any] = {"nextAfterSeq": 0, "hasMore": True}
     while page["hasMore"]:
         query = {"afterSeq": page["nextAfterSeq"], "limit": limit}
         page = (await client.http.get(f"/api/runs/{run['runId']}/events", params=query)).json()
         assert len(page["events"]) <= limit
-        found += page["events"]
-    assert found == whole
+        paged += page["events"]
+    assert paged == whole
     for start in range(whole[-1]["runSeq"] + 2):  # a cursor that nobody was given
-        expected = [one for one in whole if one["runSeq"] > start]
+        expected = [record for record in whole if record["runSeq"] > start]
         assert await client.records(run["runId"], afterSeq=start, limit=1000) == expected
 
 
@@ -314,8 +314,8 @@ async def test_a_pause_drains_first(tmp_path: Path) -> None:
         assert (again.status_code, again.json()["status"]) == (200, "PAUSED")
         resumed = await client.signal(run["runId"], "RESUME", "r-1", reason="done")
         assert resumed.json()["status"] == "RUNNING"
-        told = [(record["eventType"], record.get("payload")) for record in await client.records(run["runId"])]
-        assert told[1:] == [
+        records = [(record["eventType"], record.get("payload")) for record in await client.records(run["runId"])]
+        assert records[1:] == [
             ("RunPaused", {"signalId": uuid_of("p-1"), "reason": "maintenance"}),
             ("RunResumed", {"signalId": uuid_of("r-1"), "reason": "done"}),
         ]

@@ -128,8 +128,8 @@ async def test_a_schedule_fires_and_goes_on_after_a_restart(home: Path) -> None:
             while True:
                 shown = (await client.get("/api/schedules/often")).json()
                 if shown["last_execution"] not in (None, others_than):
-                    found: str = shown["last_execution"]
-                    return found
+                    execution_id: str = shown["last_execution"]
+                    return execution_id
                 await asyncio.sleep(0.05)
 
     async with asyncio.timeout(60):

@@ -106,10 +106,10 @@ class World:
 
     async def claim(self, caller: str, worker: str = "w") -> list[dict[str, Any]]:
         body = {"worker": {"worker_id": worker, "kinds": ["noop"]}, "limit": 9}
-        found: list[dict[str, Any]] = (
+        commands: list[dict[str, Any]] = (
             (await self.ask(caller, "POST", "/api/worker/claim", json=body)).json().get("commands", [])
         )
-        return found
+        return commands
 
 
 @asynccontextmanager
@@ -141,9 +141,9 @@ def test_no_route_is_forgotten() -> None:
 
 async def test_a_simulation_reads_and_an_import_writes_only_where_the_key_is_bound(world: World) -> None:
     run = await world.start(playbook=NOOP)
-    asked = {"playbook": NOOP, "runs": [run["execution_id"]]}
-    assert (await world.ask("prod-engineer", "POST", "/api/simulate", json=asked)).status_code == 200
-    assert (await world.ask("dev-engineer", "POST", "/api/simulate", json=asked)).status_code == 404
+    request = {"playbook": NOOP, "runs": [run["execution_id"]]}
+    assert (await world.ask("prod-engineer", "POST", "/api/simulate", json=request)).status_code == 200
+    assert (await world.ask("dev-engineer", "POST", "/api/simulate", json=request)).status_code == 404
     assert (await world.ask("dev-engineer", "POST", "/api/simulate", json={"playbook": NOOP})).status_code == 404
     file = await world.ask("prod-viewer", "GET", f"/api/executions/{run['execution_id']}/export")
     assert (file.status_code, file.headers["content-type"]) == (200, "application/zip")
@@ -184,7 +184,7 @@ async def test_every_route_that_names_a_run_hides_it_from_another_environment(wo
 
 async def test_what_concerns_the_whole_tenant_is_not_for_who_is_bound(world: World) -> None:
     for method, path in sorted(TENANT_WIDE):
-        route = next(one for verb, one in ROUTES if (verb, one.path) == (method, path))
+        route = next(candidate for verb, candidate in ROUTES if (verb, candidate.path) == (method, path))
         roles = route.access
         role = "admin" if roles == ADMIN else "engineer"
         assert roles in (ADMIN, BUILD)
@@ -272,10 +272,10 @@ async def test_a_run_names_its_own_tenant_or_none(world: World) -> None:
 async def test_what_a_bound_key_registers_is_run_in_its_environment_only(world: World) -> None:
     """Else whoever may write playbooks for dev would run code with the secrets of prod."""
     shared = "metadata: {name: job, path: flows/job}\nworkflow:\n  - {step: start, tool: {kind: noop, data: VALUE}}\n"
-    known = await world.ask(
+    registered = await world.ask(
         "all-engineer", "POST", "/api/catalog", json={"playbook": shared.replace("VALUE", "shared")}
     )
-    assert known.json()["version"] == 1
+    assert registered.json()["version"] == 1
     mine = await world.ask("dev-engineer", "POST", "/api/catalog", json={"playbook": shared.replace("VALUE", "dev")})
     assert mine.json()["version"] == 2
     await world.start("dev-engineer", shared.replace("VALUE", "inline"))
@@ -317,9 +317,9 @@ async def test_what_a_bound_key_registers_is_run_in_its_environment_only(world: 
 
 
 async def test_an_idempotency_key_is_the_environments_own(world: World) -> None:
-    one = await world.start("dev-engineer", idempotency_key="k")
+    first = await world.start("dev-engineer", idempotency_key="k")
     two = await world.start("prod-engineer", idempotency_key="k")
-    assert one["execution_id"] != two["execution_id"]
+    assert first["execution_id"] != two["execution_id"]
 
 
 async def test_events_from_outside_stay_in_their_environment(world: World) -> None:
@@ -374,8 +374,8 @@ async def test_a_worker_gets_the_commands_of_its_environment(world: World) -> No
     held = [[theirs["command_id"], theirs["fence"]]]
     beat = await world.ask("dev-worker", "POST", "/api/worker/heartbeat", json={"worker_id": "w", "held": held})
     assert beat.json()["commands"] == [theirs["command_id"]]
-    asked = {"worker_id": "w", "wait_s": 0, "held": [[theirs["execution_id"], *held[0]]]}
-    assert (await world.ask("dev-worker", "POST", "/api/worker/revoked", json=asked)).json() == {}
+    request = {"worker_id": "w", "wait_s": 0, "held": [[theirs["execution_id"], *held[0]]]}
+    assert (await world.ask("dev-worker", "POST", "/api/worker/revoked", json=request)).json() == {}
     loop = {"execution_id": theirs["execution_id"], "step": "start", "run": 1, "after": 0, "limit": 5}
     assert (await world.ask("dev-worker", "POST", "/api/worker/loop-results", json=loop)).status_code == 404
     line = {
@@ -405,20 +405,20 @@ async def test_two_environments_with_the_same_secret_name_never_mix(tmp_path: Pa
         for place in ("prod", "dev"):
             scope = f"acme/shop/{place}"
             other = "dev" if place == "prod" else "prod"
-            found = await world.ask(
+            answer_of_server = await world.ask(
                 f"{place}-worker", "POST", "/api/worker/secret", json={"name": "crm", "scope": scope}
             )
-            assert found.json()["secret"]["info"]["scope"] == scope
+            assert answer_of_server.json()["secret"]["info"]["scope"] == scope
             for wrong in (f"acme/shop/{other}", "acme/shop", "acme", f"acme/bakery/{place}"):
                 body = {"name": "crm", "scope": wrong}
                 refused = await world.ask(f"{place}-worker", "POST", "/api/worker/secret", json=body)
                 assert refused.status_code == 404, wrong
             listed = (await world.ask(f"{place}-viewer", "GET", "/api/credentials")).json()["credentials"]
-            assert [one["scope"] for one in listed] == [scope]
+            assert [entry["scope"] for entry in listed] == [scope]
         runs = {place: await world.start(f"{place}-engineer", USES) for place in ("prod", "dev")}
         async with working(world, "all-worker", tmp_path / "worker", **key):
             ended = {place: await world.ended(run["execution_id"]) for place, run in runs.items()}
-        assert {place: one["result"] for place, one in ended.items()} == {"prod": {"n": 11}, "dev": {"n": 5}}
+        assert {place: entry["result"] for place, entry in ended.items()} == {"prod": {"n": 11}, "dev": {"n": 5}}
         for body in (
             {"value": "x1"} | {"environment": "prod"},
             {"value": "x1"} | {"project": "bakery"},
@@ -431,7 +431,7 @@ async def test_two_environments_with_the_same_secret_name_never_mix(tmp_path: Pa
         assert half.status_code == 422
         assert (await world.ask("all-engineer", "PUT", "/api/credentials/all", json={"value": "x1"})).status_code == 200
         listed = (await world.ask("dev-viewer", "GET", "/api/credentials")).json()["credentials"]
-        assert [one["name"] for one in listed] == ["all", "crm"], "what is valid in the whole tenant is valid there"
+        assert [entry["name"] for entry in listed] == ["all", "crm"], "what is valid in the whole tenant is valid there"
         assert (await world.ask("dev-engineer", "DELETE", "/api/credentials/crm")).status_code == 200
         assert (await world.ask("dev-engineer", "DELETE", "/api/credentials/all")).status_code == 404
 
@@ -486,7 +486,7 @@ async def test_who_is_bound_makes_and_sees_keys_of_its_own_environment(world: Wo
         body = {"name": "new", "roles": ["admin"], **place}
         assert (await world.ask("dev-admin", "POST", "/api/keys", json=body)).status_code == 403
     seen = (await world.ask("dev-admin", "GET", "/api/keys")).json()["keys"]
-    assert {(one["project"], one["environment"]) for one in seen} == {("shop", "dev")}
+    assert {(key["project"], key["environment"]) for key in seen} == {("shop", "dev")}
     everything = (await world.ask("all-admin", "GET", "/api/keys")).json()["keys"]
     other = next(result for result in everything if result["environment"] == "prod")
     assert (await world.ask("dev-admin", "DELETE", f"/api/keys/{other['key_id']}")).status_code == 404

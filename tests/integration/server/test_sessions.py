@@ -165,8 +165,8 @@ async def test_sign_ins_and_outs_are_in_the_audit(tmp_path: Path) -> None:
         me = await signed_in(client, keys["acme", "admin"])
         await client.delete("/api/session", headers={"x-arclog-csrf": me["csrf"]})
         entries = (await client.get("/api/audit", headers=bearer(keys["acme", "admin"]))).json()["entries"]
-        told = [(entry["decision"], entry["principal"], entry["method"], entry["route"]) for entry in entries]
-        assert told == [
+        recorded = [(entry["decision"], entry["principal"], entry["method"], entry["route"]) for entry in entries]
+        assert recorded == [
             ("granted", "acme-admin", "DELETE", "/api/session"),
             ("granted", "acme-admin", "POST", "/api/session"),
         ]  # the wrong key was nobody's, and is in no tenant's audit
@@ -484,12 +484,12 @@ def test_half_of_the_settings_is_a_mistake() -> None:
         "auth.jwt_keys": "https://login.example/jwks",
         "auth.oidc_client_id": "console",
     }
-    for more, said in (
+    for more, message in (
         ({"server.host": "0.0.0.0"}, "requires server.public_url"),
         ({"auth.oidc_scopes": "profile"}, "must include `openid`"),
         ({"auth.jwt_issuer": "http://login.example"}, "is not https"),
     ):
-        with pytest.raises(SettingsError, match=said):
+        with pytest.raises(SettingsError, match=message):
             Gate(Settings({**tokens, **more}), MemoryStore(clock=clock), clock)
 
 

@@ -227,8 +227,8 @@ async def test_a_run_goes_on_after_all_that_was_said_from_outside(run: Run) -> N
 async def test_completion_is_emitted_once_however_many_end_at_the_same_time(tmp_path: Path) -> None:
     """Two servers with a worker each, on one store; outsiders who say that all is over; and half of the runs cancelled."""
     home, count = tmp_path / "home", 24
-    async with running(home) as a, running(home) as b, a.client() as one, b.client() as two:
-        clients = (one, two)
+    async with running(home) as a, running(home) as b, a.client() as first_client, b.client() as two:
+        clients = (first_client, two)
         async with embedded(Settings({"home": str(home)})) as runtime:
             started = [
                 (await runtime.api.execute(ExecuteRequest(FAN if n % 3 else CHAIN))).execution_id for n in range(count)
@@ -254,11 +254,11 @@ async def test_completion_is_emitted_once_however_many_end_at_the_same_time(tmp_
             for each in started:
                 assert await runtime.api.ended(each, timeout_s=120)
                 log = await runtime.api.events(each, limit=10_000)
-                told = Counter(event["event_type"] for event in log if not event.get("informative"))
-                assert told["playbook.finished"] + told["execution.cancelled"] == 1
-                assert told["playbook.started"] == told["workflow.started"] == told["workflow.finished"] == 1
-                assert told["playbook.processed"] == 1
+                counts = Counter(event["event_type"] for event in log if not event.get("informative"))
+                assert counts["playbook.finished"] + counts["execution.cancelled"] == 1
+                assert counts["playbook.started"] == counts["workflow.started"] == counts["workflow.finished"] == 1
+                assert counts["playbook.processed"] == 1
                 assert [event["seq"] for event in log] == list(range(1, len(log) + 1))
-                state = (await one.get(f"/api/executions/{each}/status")).json()["state"]
-                assert state == ("CANCELLED" if told["execution.cancelled"] else "COMPLETED")
+                state = (await first_client.get(f"/api/executions/{each}/status")).json()["state"]
+                assert state == ("CANCELLED" if counts["execution.cancelled"] else "COMPLETED")
                 assert (await two.get(f"/api/executions/{each}/status")).json()["state"] == state

@@ -209,7 +209,9 @@ async def test_a_claim_that_arrives_twice_at_once_is_one(
         await claim_attempted.wait()
         await start(embedded_runtime)
         await start(embedded_runtime)
-        first, second = [msgspec.json.decode(each.content, type=work.Claimed) for each in await asyncio.gather(*twice)]
+        first, second = [
+            msgspec.json.decode(answer.content, type=work.Claimed) for answer in await asyncio.gather(*twice)
+        ]
         assert len(first.commands) == 1
         assert first == second
 

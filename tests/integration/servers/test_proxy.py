@@ -22,11 +22,11 @@ class Echo:
     def _accept(self):
         while True:
             try:
-                one, _ = self._listener.accept()
+                connection, _ = self._listener.accept()
             except OSError:
                 return
-            self.taken.append(one)
-            threading.Thread(target=self._serve, args=(one,), daemon=True).start()
+            self.taken.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, one):
         try:
@@ -40,8 +40,8 @@ class Echo:
         with contextlib.suppress(OSError):  # closed before
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for one in self.taken:
-            one.close()
+        for connection in self.taken:
+            connection.close()
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ async def test_a_limit_holds_between_servers(servers: list[PostgresStore]) -> No
     await issue(servers[0], "a", 60)
     await servers[0].set_limit(Limit("default", "", 9))
     taken = await asyncio.gather(*(claim(servers[n % 4], 2) for n in range(40)))
-    assert sum(map(len, taken)) == len({each for some in taken for each in some}) == 9
+    assert sum(map(len, taken)) == len({command_id for some in taken for command_id in some}) == 9
 
 
 async def test_tokens_hold_between_servers(servers: list[PostgresStore]) -> None:
@@ -84,7 +84,11 @@ async def test_tokens_hold_between_servers(servers: list[PostgresStore]) -> None
 async def test_shares_hold_between_servers(servers: list[PostgresStore]) -> None:
     await issue(servers[0], "big", 200)
     small = await issue(servers[1], "small", 10)
-    taken = [each for some in await asyncio.gather(*(claim(servers[n % 4], 1) for n in range(22))) for each in some]
+    taken = [
+        command_id
+        for some in await asyncio.gather(*(claim(servers[n % 4], 1) for n in range(22)))
+        for command_id in some
+    ]
     assert len(set(taken)) == 22
     assert set(small) <= set(taken)
 
@@ -131,7 +135,7 @@ async def test_without_tenants_to_share_a_claim_is_one_statement(
     work = await issue(servers[0], "a", 30)
     await servers[0].set_limit(Limit("elsewhere", "", 1))
     taken = await asyncio.gather(*(claim(servers[n % 4], 3) for n in range(20)))
-    assert sorted(each for some in taken for each in some) == work
+    assert sorted(command_id for some in taken for command_id in some) == work
 
 
 async def test_who_gives_up_in_its_turn_lets_the_others_go_on(

@@ -119,8 +119,8 @@ def contents(connection: apsw.Connection) -> dict[object, object]:
 
 
 async def test_a_new_store_gets_the_migrations_that_its_schema_file_lacks(tmp_path, monkeypatch):
-    one, first = load_migrations(0)[0]
-    monkeypatch.setattr(connect, "load_schema", lambda: (one, first))
+    number, first = load_migrations(0)[0]
+    monkeypatch.setattr(connect, "load_schema", lambda: (number, first))
     store = store_at(tmp_path / "a.db")
     await store.open()
     assert store._writer._connection.pragma("user_version") == SCHEMA

@@ -189,8 +189,8 @@ async def test_a_library_that_follows_redirects_is_checked_on_each(forwarder: Fo
             )  # fmt: skip
 
         both, first = (forwarder.open_route(Guard(allowed), 5) for allowed in ("loopback", "127.0.0.1"))
-        found = await obstore.get_async(store(both), "k")
-        assert bytes(await found.bytes_async()) == b"found"
+        content = await obstore.get_async(store(both), "k")
+        assert bytes(await content.bytes_async()) == b"found"
         with pytest.raises(obstore.exceptions.BaseError):
             await obstore.get_async(store(first), "k")
         assert (len(web.requests), len(other.requests)) == (2, 1)

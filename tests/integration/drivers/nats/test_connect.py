@@ -139,5 +139,5 @@ async def test_a_server_introduces_itself() -> None:
         writer.write(b'INFO {"version":"2.11.1","jetstream":true}\r\n')
 
     async with answering(talk) as server:
-        found = await greeting(server)
-    assert (found.version, found.jetstream) == ("2.11.1", True)
+        info = await greeting(server)
+    assert (info.version, info.jetstream) == ("2.11.1", True)

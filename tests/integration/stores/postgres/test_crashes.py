@@ -106,11 +106,11 @@ async def test_what_is_presumed_is_withdrawn_when_every_registered_process_has_a
     await store.count_attempt(6, 3 | ATTEMPT, 0, 100, 2)
     await store.vouch(["second"], (), 100)
     await store.vouch(["third"], (), 100)
-    known = {crash.execution_id: (crash.count, crash.presumed) for crash in await store.add_crashes([], 100, 0)}
-    assert known == {5: (1, 0), 6: (2, 1)}
+    counts = {crash.execution_id: (crash.count, crash.presumed) for crash in await store.add_crashes([], 100, 0)}
+    assert counts == {5: (1, 0), 6: (2, 1)}
     await store.vouch(["first"], (), 100)
-    known = {crash.execution_id: (crash.count, crash.presumed) for crash in await store.add_crashes([], 100, 0)}
-    assert known == {5: (1, 0), 6: (1, 0)}
+    counts = {crash.execution_id: (crash.count, crash.presumed) for crash in await store.add_crashes([], 100, 0)}
+    assert counts == {5: (1, 0), 6: (1, 0)}
 
 
 async def test_the_suspects_of_a_run_that_was_released_are_forgotten(postgres, opened):

@@ -167,8 +167,8 @@ async def test_servers_that_start_at_once_on_an_empty_database(postgres, opened,
         first.execute("SELECT pg_advisory_xact_lock(%s, hashtext('arclog'))", (connect._LOCK_CLASS,))
         opening = [asyncio.ensure_future(opened(postgres)) for _ in range(2)]
         async with asyncio.timeout(30):
-            await asyncio.gather(*(each.wait() for each in refused))
-        assert not any(each.done() for each in opening)
+            await asyncio.gather(*(event.wait() for event in refused))
+        assert not any(event.done() for event in opening)
         first.rollback()
         one, other = await asyncio.gather(*opening)
     await one.append(creation(1))
