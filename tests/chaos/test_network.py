@@ -144,11 +144,11 @@ def site(one_site: Site) -> Iterator[Site]:
 
 
 def test_a_commit_that_was_sent_and_whose_answer_was_cut_off_happened_once(site: Site) -> None:
-    one, ledger = site.servers[0], site.ledger()
+    first, ledger = site.servers[0], site.ledger()
     ways = [site.cluster.network[f"{server.name} to postgres"] for server in site.servers]
     for way in ways:
         way.cut_at(RESULT, Mode.ONLY_THERE)
-    run = site.begin(one, ledger)
+    run = site.begin(first, ledger)
     # That a server got no answer for so long that it asks what became of it is its own affair: it cannot, as yet.
     reported = (
         f"SELECT 1 FROM arclog.log WHERE execution_id = {run} AND position('{RESULT.decode()}'::bytea IN body) > 0"
@@ -158,27 +158,27 @@ def test_a_commit_that_was_sent_and_whose_answer_was_cut_off_happened_once(site:
     for way in ways:
         way.be(Mode.RESET)
         way.be(Mode.PASS)
-    site.judged(one, ledger, run)
+    site.judged(first, ledger, run)
 
 
 def test_a_worker_cut_off_past_its_lease_reports_late_and_is_refused(site: Site) -> None:
-    one, ledger = site.servers[0], site.ledger()
+    first, ledger = site.servers[0], site.ledger()
     refusals = [site.log_count(server, "lease lost") for server in site.servers]
-    run = site.begin(one, ledger, pause=0.3)
+    run = site.begin(first, ledger, pause=0.3)
     site.until(lambda: keys_of(ledger), "the worker is at its first task")
     # What it did is sent, and stays on the way.
     site.be(Mode.BLACK_HOLE, "worker-1 to server-1", "worker-1 to server-2")
     site.spare.start()
-    events = site.judged(one, ledger, run)
+    events = site.judged(first, ledger, run)
     assert "lease_lost" in [
         event["payload"].get("reason") for event in events if event["event_type"] == "command.issued"
     ]
     site.be(Mode.PASS, "worker-1 to server-1", "worker-1 to server-2")
     site.until(lambda: [site.log_count(server, "lease lost") for server in site.servers] != refusals, "it is refused")
-    assert site.events(one, run) == events, "what it said late changed nothing"
+    assert site.events(first, run) == events, "what it said late changed nothing"
     site.spare.kill()
     again = site.ledger()
-    site.judged(one, again, site.begin(one, again))
+    site.judged(first, again, site.begin(first, again))
 
 
 def test_a_server_cut_off_from_postgresql_loses_its_duties_and_says_so(site: Site) -> None:

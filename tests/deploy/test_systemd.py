@@ -27,8 +27,8 @@ def analyze(tmp_path: Path):
         pytest.skip("there is no systemd-analyze here (Debian: apt install systemd)")
 
     def run(unit: Path, *words: str) -> subprocess.CompletedProcess[str]:
-        for each in UNITS:
-            (tmp_path / each.name).write_text(each.read_text().replace("/opt/arclog/bin/arclog", "/bin/true"))
+        for path in UNITS:
+            (tmp_path / path.name).write_text(path.read_text().replace("/opt/arclog/bin/arclog", "/bin/true"))
         named = tmp_path / unit.name.replace("@.", "@gpu.")
         if words[0] == "security":
             named = tmp_path / unit.name

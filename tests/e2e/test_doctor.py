@@ -212,7 +212,7 @@ workflow: [{{step: start, tool: {{kind: noop}}}}]
 
 async def test_ids_are_told_to_their_own_tenant_alone(tmp_path: Path):
     keys = await make_keys(
-        tmp_path / "home", [(each, role) for each in ("acme", "globex") for role in ("admin", "engineer")]
+        tmp_path / "home", [(tenant_name, role) for tenant_name in ("acme", "globex") for role in ("admin", "engineer")]
     )
     home = tmp_path / "home"
     async with running(home, worker=False) as server:

@@ -163,7 +163,7 @@ async def test_a_playbook_of_five_steps_ends_while_its_worker_is_killed_and_rest
         types = [event["event_type"] for event in log]
         assert (types.count("step.done"), types.count("task.started"), types.count("task.done")) == (5, 5, 5)
         lost = [event for event in log if event["event_type"] == "command.issued"]
-        assert [(one["step"], one["payload"]["reason"]) for one in lost] == [
+        assert [(reissued["step"], reissued["payload"]["reason"]) for reissued in lost] == [
             ("two", "lease_lost"),
             ("four", "lease_lost"),
         ]

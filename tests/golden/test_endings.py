@@ -32,8 +32,8 @@ async def ended(name: str) -> str:
             closed(stored, record.new.name)
             program = await world.current_life.engine.live.program(record.new.plan)
             state = State(execution_id=record.execution_id)
-            for one in stored:
-                apply(program, state, one.event)
+            for stored_event in stored:
+                apply(program, state, stored_event.event)
             assert not any((state.open, state.commands, state.waits, state.timers, state.tokens))
             assert (await world.current_life.engine.live.folded(record.execution_id)).state == state, (
                 "replay is not live"

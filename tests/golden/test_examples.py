@@ -78,8 +78,8 @@ async def rendered_run(name: str, scratch: Path) -> str:
             check_log(stored, record.new.name)
             program = await life.engine.live.program(record.new.plan)
             state = State(execution_id=record.execution_id)
-            for one in stored:
-                apply(program, state, one.event)
+            for stored_event in stored:
+                apply(program, state, stored_event.event)
             assert (await life.engine.live.folded(record.execution_id)).state == state
             lines += [
                 f"run of {record.new.path} {record.new.version}",

@@ -126,10 +126,10 @@ def test_readme_names_every_extra() -> None:
 @pytest.fixture(params=["oldest", "newest"])
 def python(request: pytest.FixtureRequest) -> Path:
     # Asked for here and not in the parameters: every process that collects the tests would start each Python of the machine.
-    known = pythons()
-    if request.param == "newest" and len(known) == 1:
+    versions = pythons()
+    if request.param == "newest" and len(versions) == 1:
         pytest.skip("this machine has one Python that arclog runs on")
-    return known[0 if request.param == "oldest" else -1]
+    return versions[0 if request.param == "oldest" else -1]
 
 
 @pytest.mark.soak

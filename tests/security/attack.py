@@ -59,9 +59,9 @@ def main(argv: Sequence[str]) -> int:
     if list(argv) == [HOSTILE]:
         return hostile_table()
     options = parser.parse_args(argv)
-    known = {attack["class"] for attack in attacks()}
-    if unknown := set(options.classes) - known:
-        parser.error(f"there is no class {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
+    classes = {attack["class"] for attack in attacks()}
+    if unknown := set(options.classes) - classes:
+        parser.error(f"there is no class {', '.join(sorted(unknown))}; there are {', '.join(sorted(classes))}")
     chosen = [
         attack
         for attack in attacks()
@@ -130,13 +130,13 @@ def _name(process: int) -> str:
 def results(tree: Path, chosen: Sequence[Attack], label: str) -> list[str]:
     site = Site(tree)
     try:
-        found = []
+        rows = []
         for number, attack in enumerate(chosen, start=1):
-            found.append(carried_out(site, attack))
+            rows.append(carried_out(site, attack))
             end_orphans()
             print(f"\r{label}: {number} of {len(chosen)}", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
-        return found
+        return rows
     finally:
         site.close()
 
@@ -150,14 +150,18 @@ def hostile_table() -> int:
         "root": Case("root", True, {}, ""),
         "ordinary": Case("ordinary", True, {}, ""),
     }
-    found = {label: attacked(case, "python")["got"] for label, case in cases.items()}
+    results_by_label = {label: attacked(case, "python")["got"] for label, case in cases.items()}
     print(f"| promise | attack | {' | '.join(cases)} |")
     print(f"| --- | --- |{' --- |' * len(cases)}")
     for promise, tried in BY_PROMISE.items():
         for attack in tried:
-            cells = ("got it" if got[attack.__name__] else "nothing" for got in found.values())
+            cells = ("got it" if got[attack.__name__] else "nothing" for got in results_by_label.values())
             print(f"| {promise or '-'} | {attack.__name__.replace('_', ' ')} | {' | '.join(cells)} |")
-    return 1 if any(found[label][name] for label in ("root", "ordinary") for name in found[label]) else 0
+    return (
+        1
+        if any(results_by_label[label][name] for label in ("root", "ordinary") for name in results_by_label[label])
+        else 0
+    )
 
 
 def print_table(chosen: Sequence[Attack], columns: dict[str, list[str]]) -> None:

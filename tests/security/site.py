@@ -197,11 +197,11 @@ class Site:
 
     def client(self, tenant: str, role: str) -> httpx2.Client:
         """For one caller; `anybody` has no key."""
-        found = self._clients.get((tenant, role))
-        if found is None:
+        client = self._clients.get((tenant, role))
+        if client is None:
             headers = {} if tenant == "anybody" else {"authorization": f"Bearer {self.keys[tenant, role]}"}
-            found = self._clients[tenant, role] = self.stranger(headers=headers)
-        return found
+            client = self._clients[tenant, role] = self.stranger(headers=headers)
+        return client
 
     def stranger(self, **options: Any) -> httpx2.Client:
         """A client of its own, without a key. There is no TLS here, and to load certificates takes 50 ms."""

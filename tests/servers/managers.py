@@ -96,8 +96,8 @@ class VaultServer(Manager):
         if request.headers.get("x-vault-namespace", "") != self.namespace:
             return 404, {"errors": ["no handler for route"]}
         if request.path == "/v1/auth/approle/login" and request.method == "POST":
-            given = json.loads(request.body)
-            if (given.get("role_id"), given.get("secret_id")) not in self.roles:
+            body = json.loads(request.body)
+            if (body.get("role_id"), body.get("secret_id")) not in self.roles:
                 return 400, {"errors": ["invalid role or secret ID"]}
             token = f"s.{len(self.requests)}"
             self.tokens.add(token)
@@ -195,9 +195,9 @@ class AzureServer(Manager):
         return 200, {"value": self.kept[name], "id": f"{self.url}/secrets/{name}/1", "attributes": {"enabled": True}}
 
     def _login(self, tenant: str, form: dict[str, str]) -> tuple[int, Any]:
-        known = self.clients.get((tenant, form.get("client_id", "")))
-        proved = form.get("client_secret") == known or form.get("client_assertion") == self.federated
-        if known is None or not proved or form.get("scope") != "https://vault.azure.net/.default":
+        expected = self.clients.get((tenant, form.get("client_id", "")))
+        proved = form.get("client_secret") == expected or form.get("client_assertion") == self.federated
+        if expected is None or not proved or form.get("scope") != "https://vault.azure.net/.default":
             return 401, {"error": "invalid_client", "error_description": "AADSTS7000215: Invalid client secret"}
         return 200, self._token(int)
 

@@ -58,10 +58,10 @@ class Wire:
 
     async def answer(self, status: int = 200, body: bytes = b"", headers: Headers = ()) -> None:
         """A whole, honest answer."""
-        given = list(headers.items() if isinstance(headers, Mapping) else headers)
-        if "content-length" not in {name.lower() for name, _ in given}:
-            given.append(("Content-Length", str(len(body))))
-        await self.head(status, given)
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+        if "content-length" not in {name.lower() for name, _ in pairs}:
+            pairs.append(("Content-Length", str(len(body))))
+        await self.head(status, pairs)
         await self.raw(body)
 
     async def head(self, status: int, headers: Headers = ()) -> None:
@@ -102,8 +102,8 @@ class H2Wire:
         self._talk.add(self._stream, body, end=True)
 
     async def head(self, status: int, headers: Headers = ()) -> None:
-        given = headers.items() if isinstance(headers, Mapping) else headers
-        fields = [(":status", str(status)), *((name.lower(), value) for name, value in given)]
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        fields = [(":status", str(status)), *((name.lower(), value) for name, value in pairs)]
         self._talk.state.send_headers(self._stream, fields)
         self._talk.send()
 
@@ -205,15 +205,15 @@ class Web:
         self, path: str, body: bytes = b"", *, status: int = 200, headers: Headers = (), json: Any = None, kind: str = ""
     ) -> None:  # fmt: skip
         """Serve a path by an answer that is always the same."""
-        given = list(headers.items() if isinstance(headers, Mapping) else headers)
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
         if json is not None:
             body, kind = json_text.dumps(json).encode(), kind or "application/json"
         if kind:
-            given.append(("Content-Type", kind))
+            pairs.append(("Content-Type", kind))
 
         @self.route(path)
         async def answer(_: ReceivedRequest, wire: Any) -> None:
-            await wire.answer(status, body, given)
+            await wire.answer(status, body, pairs)
 
     def stalls(self, path: str, first: bytes = b"") -> None:
         """Say these bytes, then nothing more until the client leaves."""

@@ -43,9 +43,9 @@ def encoded(state: State) -> bytes:
 def lasting(value: Any) -> Any:
     """Without times and ids."""
     if isinstance(value, dict):
-        return {key: lasting(each) for key, each in value.items() if key not in _FLEETING}
+        return {key: lasting(part) for key, part in value.items() if key not in _FLEETING}
     if isinstance(value, list):
-        return [lasting(each) for each in value]
+        return [lasting(part) for part in value]
     return _ID.sub("<id>", value) if isinstance(value, str) else value
 
 
@@ -161,11 +161,11 @@ class Relatives:
 
     def verdict(self, key: str, playbook: str, wait: Wait | None = None) -> SignalRequest:
         """Yes, or now and then no; the same for the same question, whenever it is asked."""
-        asked = f"{self.family.seed} {playbook} {key}"
-        signal = "REJECT" if sha256(asked.encode()).digest()[0] < 40 else "APPROVE"
-        self.answers[asked] += 1
+        question = f"{self.family.seed} {playbook} {key}"
+        signal = "REJECT" if sha256(question.encode()).digest()[0] < 40 else "APPROVE"
+        self.answers[question] += 1
         step = "" if wait is None else wait.key
-        return SignalRequest(signal, f"{asked} {self.answers[asked]}"[:200], "thought about it", step, by="judge")
+        return SignalRequest(signal, f"{question} {self.answers[question]}"[:200], "thought about it", step, by="judge")
 
     async def send(self, execution_id: int, request: SignalRequest) -> None:
         """The process may die before it answers; then somebody asks again later."""
@@ -251,8 +251,8 @@ class Relatives:
             name = draw.choice((*of_now, "RETRY_STEP", "SKIP_STEP", "UPDATE_PARAMS"))
         step = ""
         if name.endswith("_STEP"):
-            known = [] if state is None else [*state.open, *state.failures]
-            step = draw.choice(known or ["s0"]).split("#")[0]
+            steps = [] if state is None else [*state.open, *state.failures]
+            step = draw.choice(steps or ["s0"]).split("#")[0]
         data = {"told": number} if name in ("UPDATE_PARAMS", "mine") else None
         return SignalRequest(name, f"trouble {number}", "because", step=step, data=data)
 
@@ -266,12 +266,12 @@ class Relatives:
             live = await world.current_life.engine.live.folded(record.execution_id)
             state = live.state
             again = State(execution_id=record.execution_id)
-            for one in stored:
-                apply(live.program, again, one.event)
+            for stored_event in stored:
+                apply(live.program, again, stored_event.event)
             assert encoded(again) == encoded(state)
             if self.watch:
-                for one in stored[self.replicas[record.execution_id].head :]:
-                    apply(live.program, self.replicas[record.execution_id], one.event)
+                for stored_event in stored[self.replicas[record.execution_id].head :]:
+                    apply(live.program, self.replicas[record.execution_id], stored_event.event)
                 assert encoded(self.replicas[record.execution_id]) == encoded(again)
             assert (record.now.state, record.now.terminal_event) == (state.status, state.terminal)
             left = [state.tokens, state.waiting, state.open, state.commands, state.waits, state.timers, state.stopped]

@@ -474,10 +474,10 @@ def test_the_account_of_a_long_run_is_read_with_few_reads() -> None:
             plain = store.events
 
             async def counted(*args: Any, **how: Any) -> Any:
-                found = await plain(*args, **how)
+                result = await plain(*args, **how)
                 reads["events"] += 1
-                reads["rows"] += len(found)
-                return found
+                reads["rows"] += len(result)
+                return result
 
             store.events = counted  # type: ignore[method-assign]  # counts what the account reads
             ended = await _ended(world)

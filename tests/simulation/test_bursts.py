@@ -33,10 +33,10 @@ async def waiting_runs(world: World, life: Life) -> list[int]:
     """Runs that wait, all for the same moment."""
     started = [await life.api.execute(ExecuteRequest(WAITING)) for _ in range(COUNT)]
     life.start_worker()
-    for each in started:
+    for started_run in started:
         head = 0
-        while not (await life.engine.seen(int(each.execution_id))).state.timers:
-            head = await life.api.wait(each.execution_id, after=head)
+        while not (await life.engine.seen(int(started_run.execution_id))).state.timers:
+            head = await life.api.wait(started_run.execution_id, after=head)
     return [int(run.execution_id) for run in started]
 
 

@@ -78,8 +78,8 @@ def test_reports_that_arrive_twice_change_nothing(group: range) -> None:
     for seed in group:
         drawn = by_seed(seed)
         log, expected = run(drawn, _logged(drawn, None))
-        doubled, found = run(drawn, _logged(drawn, Doubling))
-        assert_same(drawn, expected, found)
+        doubled, ending_of_doubled = run(drawn, _logged(drawn, Doubling))
+        assert_same(drawn, expected, ending_of_doubled)
         if not drawn.branching and not drawn.side_by_side:
             assert doubled == log
 

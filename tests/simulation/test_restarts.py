@@ -127,7 +127,7 @@ def compare(drawn: Drawn, expected: Ending, it: Mortal) -> None:
 
 def _at_most_once(drawn: Drawn, task: str) -> bool:
     tasks = [task for step in json.loads(drawn.text)["workflow"] for task in step["tool"]]
-    return any(one["name"] == task and (one.get("spec") or {}).get("delivery") == "at_most_once" for one in tasks)
+    return any(tool["name"] == task and (tool.get("spec") or {}).get("delivery") == "at_most_once" for tool in tasks)
 
 
 @pytest.mark.parametrize("group", seeds(64, 8, first=10_000), ids=str)

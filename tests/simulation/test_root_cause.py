@@ -43,13 +43,13 @@ async def run(family: Planted) -> list[tuple[Summary, list[Event], Any]]:
         await world.run()
         life = world.current_life
         await life.children.settle(1000.0)
-        found = []
+        causes = []
         for record in reversed(await world.store.executions(limit=1000)):
             summary = await life.api.summary(str(record.execution_id))
             events = [entry.event for entry in await world.store.events(record.execution_id, limit=100_000)]
             (listed,) = await life.api.list(before=str(record.execution_id + 1), limit=1)
-            found.append((summary, events, listed))
-        return found
+            causes.append((summary, events, listed))
+        return causes
 
 
 def check(family: Planted, summary: Summary, events: list[Event], runs: dict[str, list[Event]]) -> None:

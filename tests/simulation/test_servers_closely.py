@@ -205,7 +205,7 @@ def test_the_same_request_at_both_is_one_run() -> None:
         request = ExecuteRequest(playbook=ONE_STEP, idempotency_key="once")
         started = await asyncio.gather(*(server.api.execute(request) for server in (a, b, a, b)))
         assert len({run.execution_id for run in started}) == 1
-        assert sum(one.created for one in started) == 1
+        assert sum(answer.created for answer in started) == 1
 
     on_two(test)
 

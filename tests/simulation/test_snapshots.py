@@ -101,10 +101,10 @@ def test_a_run_killed_at_every_commit_goes_on_from_its_snapshots(group: range) -
 
     for seed in group:
         drawn = by_seed(seed)
-        expected, found = run(drawn, plain(drawn.text)), run(drawn, killed(drawn.text))
+        expected, resumed = run(drawn, plain(drawn.text)), run(drawn, killed(drawn.text))
         # A task that must not be repeated rightly ends `killed` when its worker dies.
         if "at_most_once" not in drawn.text:
-            assert_same(drawn, expected, found)
+            assert_same(drawn, expected, resumed)
 
 
 def test_a_long_log_is_read_from_the_newest_snapshot_on() -> None:

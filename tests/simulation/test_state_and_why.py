@@ -49,13 +49,13 @@ async def _paused_at(text: str, seconds: float, look: Any, **more: Any) -> None:
 
 
 def _why(text: str, seconds: float) -> Why:
-    found: list[Why] = []
+    answers: list[Why] = []
 
     async def look(world: World) -> None:
-        found.append(await world.current_life.api.why(str(world.execution_id)))
+        answers.append(await world.current_life.api.why(str(world.execution_id)))
 
     run_virtually(_paused_at(text, seconds, look))
-    return found[0]
+    return answers[0]
 
 
 def test_the_task_in_flight_and_how_long_it_has_been_running() -> None:
@@ -292,17 +292,17 @@ def test_a_completed_run_has_no_cause() -> None:
 def test_state_shows_loop_task_and_command_while_it_runs() -> None:
     async def look(world: World) -> None:
         view = await world.current_life.api.state(str(world.execution_id))
-        (one,) = view.step_runs
-        assert (one.step, one.run, one.status, one.args) == ("start", 1, "running", {"a": 1})
-        assert one.tasks
-        assert (one.tasks[0].task, one.tasks[0].attempt, one.tasks[0].in_flight) == ("shake", 2, False)
-        assert one.tasks[0].due is not None
-        assert micros(one.tasks[0].due) > world.clock.now()
-        assert one.tasks[0].iter == {"item": 10, "index": 0, "total": 3}
-        assert one.loop is not None
-        assert (one.loop.handed, one.loop.total, one.loop.ok, one.loop.failed) == (3, 3, 0, 0)
+        (step_run,) = view.step_runs
+        assert (step_run.step, step_run.run, step_run.status, step_run.args) == ("start", 1, "running", {"a": 1})
+        assert step_run.tasks
+        assert (step_run.tasks[0].task, step_run.tasks[0].attempt, step_run.tasks[0].in_flight) == ("shake", 2, False)
+        assert step_run.tasks[0].due is not None
+        assert micros(step_run.tasks[0].due) > world.clock.now()
+        assert step_run.tasks[0].iter == {"item": 10, "index": 0, "total": 3}
+        assert step_run.loop is not None
+        assert (step_run.loop.handed, step_run.loop.total, step_run.loop.ok, step_run.loop.failed) == (3, 3, 0, 0)
         (command,) = view.commands
-        assert (command.command_id, command.fence, command.losses) == (one.command_ids[0], 1, 0)
+        assert (command.command_id, command.fence, command.losses) == (step_run.command_ids[0], 1, 0)
         assert view.steps["start"].status == "running"
 
     run_virtually(_paused_at(LOOP, 15, look))

@@ -380,8 +380,8 @@ def test_a_missing_or_changed_result_is_an_error_of_its_kind(damage: str) -> Non
             kept = worlds[0].results.kept
             if damage == "lost":
                 kept.clear()
-            for one in kept.values():
-                one.body = b"{}"
+            for content in kept.values():
+                content.body = b"{}"
 
     async def go() -> State:
         async with World(text, hook=hook, settings=Settings({"results.cache_bytes": 0})) as world:
@@ -429,6 +429,6 @@ def test_random_playbooks_end_the_same_with_everything_stored(group: range) -> N
         drawn = by_seed(seed)
         plain, _, _ = ran(drawn.text, settings=Settings({"leases.max_losses": 1_000_000}))
         state, _, _ = ran(drawn.text, settings=TINY)
-        told = f"SIMULATION_SEED={seed}"
-        assert (state.status, state.ctx, state.runs) == (plain.status, plain.ctx, plain.runs), told
-        assert (state.error or {}).get("kind") == (plain.error or {}).get("kind"), told
+        label = f"SIMULATION_SEED={seed}"
+        assert (state.status, state.ctx, state.runs) == (plain.status, plain.ctx, plain.runs), label
+        assert (state.error or {}).get("kind") == (plain.error or {}).get("kind"), label

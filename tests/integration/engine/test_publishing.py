@@ -61,11 +61,13 @@ async def ran(embedded_runtime: Embedded, count: int, playbook: str = PLAYBOOK) 
     """Runs, side by side, to the end of their logs."""
     request = ExecuteRequest(playbook, workload={"mine": f"{CANARY}-mine"})
     started = [await embedded_runtime.api.execute(request) for _ in range(count)]
-    for one in started:
+    for started_run in started:
         head = 0
         async with asyncio.timeout(60):
-            while not await embedded_runtime.api.events(one.execution_id, limit=1, types=("playbook.processed",)):
-                head = await embedded_runtime.api.wait(one.execution_id, after=head, timeout_s=1.0)
+            while not await embedded_runtime.api.events(
+                started_run.execution_id, limit=1, types=("playbook.processed",)
+            ):
+                head = await embedded_runtime.api.wait(started_run.execution_id, after=head, timeout_s=1.0)
     return [int(run.execution_id) for run in started]
 
 
@@ -281,9 +283,11 @@ async def test_events_of_runs_are_in_the_stream(tmp_path: Path, nats_server: Nat
     subject = settings.text("bus.events_subject")
     for number, events in log.items():
         own = [message for message in messages if message.headers["execution_id"] == str(number)]
-        bodies = [json.loads(one.data) for one in own]
-        assert [one.subject for one in own] == [f"{subject}.{event['event_type']}" for event in events]
-        assert [one.headers["Nats-Msg-Id"] for one in own] == [f"{number}-{event['seq']}" for event in events]
+        bodies = [json.loads(own_message.data) for own_message in own]
+        assert [own_message.subject for own_message in own] == [f"{subject}.{event['event_type']}" for event in events]
+        assert [own_message.headers["Nats-Msg-Id"] for own_message in own] == [
+            f"{number}-{event['seq']}" for event in events
+        ]
         for body, event in zip(bodies, events, strict=True):
             assert {**body, "payload": None} == {**event, "payload": None}
             assert set(body["payload"]) <= set(event["payload"])

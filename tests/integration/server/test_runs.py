@@ -80,8 +80,8 @@ class Client:
         body = {"playbook": playbook, **more} if playbook else more
         answer = await self.http.post("/api/runs", json=body)
         assert answer.status_code in (200, 201), answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        started: dict[str, Any] = answer.json()
+        return started
 
     async def status(self, run_id: str) -> dict[str, Any]:
         answer = await self.http.get(f"/api/runs/{run_id}/status")

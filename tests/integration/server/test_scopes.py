@@ -462,7 +462,7 @@ async def test_schedules_are_the_environments_own(world: World) -> None:
         answer = await world.ask(f"{place}-engineer", "POST", "/api/schedules", json={**new, "name": f"of-{place}"})
         assert answer.status_code == 201, answer.text
     listed = (await world.ask("dev-viewer", "GET", "/api/schedules")).json()["schedules"]
-    assert [one["name"] for one in listed] == ["of-dev"]
+    assert [entry["name"] for entry in listed] == ["of-dev"]
     page = (await world.ask("prod-viewer", "GET", "/api/schedules", params={"limit": 1})).json()
     assert ([schedule["name"] for schedule in page["schedules"]], page["next"]) == (["of-prod"], None)
     span = {"from": "2026-02-01T00:00:00Z", "to": "2026-02-02T00:00:00Z"}

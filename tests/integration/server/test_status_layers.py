@@ -249,16 +249,16 @@ async def test_completion_is_emitted_once_however_many_end_at_the_same_time(tmp_
                 answer = await clients[(n + 1) % 2].post(f"/api/runs/{run_id}/cancel", json={"reason": "race"})
                 assert answer.status_code in (200, 409), answer.text
 
-            everybody = [send(n, each) for n, each in enumerate(started) for send in (outsider, operator)]
+            everybody = [send(n, started_run) for n, started_run in enumerate(started) for send in (outsider, operator)]
             await asyncio.gather(*everybody)
-            for each in started:
-                assert await runtime.api.ended(each, timeout_s=120)
-                log = await runtime.api.events(each, limit=10_000)
+            for started_run in started:
+                assert await runtime.api.ended(started_run, timeout_s=120)
+                log = await runtime.api.events(started_run, limit=10_000)
                 counts = Counter(event["event_type"] for event in log if not event.get("informative"))
                 assert counts["playbook.finished"] + counts["execution.cancelled"] == 1
                 assert counts["playbook.started"] == counts["workflow.started"] == counts["workflow.finished"] == 1
                 assert counts["playbook.processed"] == 1
                 assert [event["seq"] for event in log] == list(range(1, len(log) + 1))
-                state = (await first_client.get(f"/api/executions/{each}/status")).json()["state"]
+                state = (await first_client.get(f"/api/executions/{started_run}/status")).json()["state"]
                 assert state == ("CANCELLED" if counts["execution.cancelled"] else "COMPLETED")
-                assert (await two.get(f"/api/executions/{each}/status")).json()["state"] == state
+                assert (await two.get(f"/api/executions/{started_run}/status")).json()["state"] == state

@@ -29,10 +29,10 @@ async def test_a_store_that_cannot_be_used_is_not_described(
                 patch.setattr(SqliteStore, name, broken)
             ready = await client.get("/ready")
             assert (ready.status_code, ready.json()["title"]) == (503, "NotReady")
-            asked = await client.get("/api/executions", headers=bearer(keys["default", "viewer"]))
-            assert (asked.status_code, asked.headers["retry-after"]) == (503, "1")
+            listing = await client.get("/api/executions", headers=bearer(keys["default", "viewer"]))
+            assert (listing.status_code, listing.headers["retry-after"]) == (503, "1")
             metrics = await client.get("/metrics")
-            for answer in (ready, asked, metrics):
+            for answer in (ready, listing, metrics):
                 assert "srv" not in answer.text
                 assert "hunter2" not in answer.text
         assert (await client.get("/ready")).status_code == 200

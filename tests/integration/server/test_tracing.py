@@ -49,11 +49,11 @@ def sent_to(web: Web, **more: Any) -> dict[str, Any]:
 def spans(web: Web) -> dict[str, list[Any]]:
     """What the receiver got, by name."""
     by_name: dict[str, list[Any]] = {}
-    for asked in web.requests:
-        if asked.path != "/v1/traces":
+    for received in web.requests:
+        if received.path != "/v1/traces":
             continue
         request = ExportTraceServiceRequest()
-        request.ParseFromString(asked.body)
+        request.ParseFromString(received.body)
         for resource in request.resource_spans:
             names = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
             assert names["service.name"] == "arclog"

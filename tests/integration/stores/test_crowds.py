@@ -59,7 +59,7 @@ class Work:
             claimed = await store.claim("w", limit=limit, lease_until=9, kinds=["noop"], **more)
             taken.append([command.command_id for command in claimed])
             self.held.update((command.command_id, command.execution_id) for command in claimed)
-        assert all(each == taken[0] for each in taken), taken
+        assert all(claimed_ids == taken[0] for claimed_ids in taken), taken
         self.waiting -= set(taken[0])
         return taken[0]
 

@@ -98,8 +98,8 @@ async def test_what_goes_leaves_nothing_and_what_stays_is_whole(store: SqliteSto
     assert left["executions"] == 31
     assert left["retiring"] == 0
     for table in TABLES:
-        found = store._writer._connection.execute(f"SELECT DISTINCT execution_id FROM {table}").fetchall()
-        assert {execution_id for (execution_id,) in found} <= set(ids[30:]), table
+        remaining = store._writer._connection.execute(f"SELECT DISTINCT execution_id FROM {table}").fetchall()
+        assert {execution_id for (execution_id,) in remaining} <= set(ids[30:]), table
     assert left["log"] == 31 * 7
     assert left["mark"] == 31 * 3
     for event_id in ids[30:]:

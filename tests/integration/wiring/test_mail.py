@@ -109,11 +109,11 @@ async def test_a_server_that_speaks_otherwise(signed: Certificate) -> None:
 
 
 async def test_settings_that_do_not_fit(tmp_path: Path, secret: Path) -> None:
-    given = {"smtp.host": "mail.example.org", "smtp.security": "none", "smtp.username": "ada", "smtp.password_file": str(secret)}  # fmt: skip
-    assert "unencrypted; set smtp.security to starttls or tls" in await sent(given)
-    given |= {"smtp.security": "starttls", "smtp.password_file": str(tmp_path / "none")}
-    assert "cannot be read: No such file or directory" in await sent(given)
-    assert "smtp.password_file is not" in await sent(given | {"smtp.password_file": ""})
+    values = {"smtp.host": "mail.example.org", "smtp.security": "none", "smtp.username": "ada", "smtp.password_file": str(secret)}  # fmt: skip
+    assert "unencrypted; set smtp.security to starttls or tls" in await sent(values)
+    values |= {"smtp.security": "starttls", "smtp.password_file": str(tmp_path / "none")}
+    assert "cannot be read: No such file or directory" in await sent(values)
+    assert "smtp.password_file is not" in await sent(values | {"smtp.password_file": ""})
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,8 @@ async def make(tmp_path: Path) -> AsyncIterator[Callable[..., Server]]:
         return made[-1]
 
     yield one
-    for each in made:
-        await each.close()
+    for server in made:
+        await server.close()
     await store.close()
 
 
@@ -142,8 +142,8 @@ async def test_only_the_ends_that_were_asked_for(make: Callable[..., Server], we
     none = await server.ended(playbook(hook(web.url("/hook"), "completed, failed")))
     assert await server.last(none) == "playbook.processed"
     assert await server.deliveries(none) == []
-    one = await server.ended(playbook(hook(web.url("/hook"), "failed"), hook(web.url("/hook"), "cancelled")))
-    assert len(await server.deliveries(one)) == 1
+    run = await server.ended(playbook(hook(web.url("/hook"), "failed"), hook(web.url("/hook"), "cancelled")))
+    assert len(await server.deliveries(run)) == 1
 
 
 async def test_a_receiver_that_is_down_then_500_then_fine(make: Callable[..., Server], web: Web) -> None:
@@ -337,9 +337,9 @@ async def test_runs_and_their_children_in_one_process(web: Web, tmp_path: Path) 
             assert events[-1] == "playbook.processed"
             assert events.count("playbook.processed") == 1
     seen = Seen()
-    said = [verify(SECRET, request.headers, request.body, seen=seen) for request in web.requests]
-    assert {run["execution_id"] for run in said} == {run.execution_id for run in runs if run.name == "told"}
-    assert {each["event"] for each in said} == {"playbook.completed"}
+    deliveries = [verify(SECRET, request.headers, request.body, seen=seen) for request in web.requests]
+    assert {run["execution_id"] for run in deliveries} == {run.execution_id for run in runs if run.name == "told"}
+    assert {delivery["event"] for delivery in deliveries} == {"playbook.completed"}
 
 
 # -- notifications ----------------------------------------------------------------------------------------------------

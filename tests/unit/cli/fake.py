@@ -93,7 +93,7 @@ class FakeApi:
         #: content of every stored result
         self.body = b""
         #: what lines the last reader of logs wanted
-        self.filter = ANY_LINE
+        self.log_filter = ANY_LINE
         #: how many events readers got
         self.handed_out = 0
 
@@ -217,7 +217,7 @@ class FakeApi:
     async def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
     ) -> builtins.list[dict[str, Any]]:
-        self.filter = where
+        self.log_filter = where
         matching = [line for line in self.run(execution_id).logs if line["position"] > after]
         if where.step:
             matching = [line for line in matching if line["step"] == where.step]

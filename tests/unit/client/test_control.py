@@ -125,7 +125,7 @@ async def test_a_wait_counts_from_the_call(control: RemoteControl, processes: Pr
     claiming = asyncio.ensure_future(control.claim(WORKER, 10, WAIT_S))
     await a_turn()
     processes.claims["a"].set_result([command(1, waited_ms=30)])
-    assert [each.waited_ms for each in await claiming] == [30]
+    assert [claimed.waited_ms for claimed in await claiming] == [30]
     await asyncio.sleep(0.05)
     claiming = asyncio.ensure_future(control.claim(WORKER, 9, WAIT_S))
     await a_turn()

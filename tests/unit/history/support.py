@@ -18,7 +18,9 @@ async def replay_of(world: World, execution_id: int) -> Checked:
     assert record is not None
     program = await world.current_life.engine.live.program(record.new.plan)
     stored = await log_of(world, execution_id)
-    return check(program, execution_id, [entry.event for entry in stored], [one.event_id for one in stored])
+    return check(
+        program, execution_id, [entry.event for entry in stored], [stored_event.event_id for stored_event in stored]
+    )
 
 
 async def went_on(world: World, request: ForkRequest, execution_id: int = 0) -> State:

@@ -43,7 +43,7 @@ async def retried(text: str, request: ForkRequest, workload: dict[str, Any] | No
         again = await replay_of(world, after.execution_id)
         assert again.difference is None
         stored = await log_of(world, after.execution_id)
-        assert [one.seq for one in stored] == list(range(1, len(stored) + 1))
+        assert [stored_event.seq for stored_event in stored] == list(range(1, len(stored) + 1))
         return before, after, called(world, made), called(world)[:made]
 
 

@@ -165,11 +165,11 @@ async def test_a_number_is_followed_to_its_query_and_a_text_to_its_file(tmp_path
         total, text = [
             (await runtime.api.trace(started.execution_id, path)).node for path in ("result.total", "result.text")
         ]
-    asked = below(total, "sum.sum_task.data[0].total")
-    assert (total.value, asked.value, asked.kind, asked.source) == (42, 42, "sqlite", "7:11")
-    assert "sum(n) as total from orders" in str(asked.origin["command"])
-    assert asked.seq > 0
-    assert {leaf.name for leaf in leaves(asked)} == {"workload.least"}
+    query_node = below(total, "sum.sum_task.data[0].total")
+    assert (total.value, query_node.value, query_node.kind, query_node.source) == (42, 42, "sqlite", "7:11")
+    assert "sum(n) as total from orders" in str(query_node.origin["command"])
+    assert query_node.seq > 0
+    assert {leaf.name for leaf in leaves(query_node)} == {"workload.least"}
     got = below(text, "read.read_task.data.text")
     assert (text.value, got.value, got.kind, got.sources) == ("fine", "fine", "object", [])
     assert got.origin["url"] == f"file://{tmp_path}/notes.json"

@@ -17,7 +17,7 @@ from arclog.testing.virtual import FakeClock
 from arclog.worker.logs import AttemptProgress, LogSink
 
 
-class Said:
+class WrittenLines:
     """An attempt's progress on a clock that the test sets."""
 
     def __init__(self) -> None:
@@ -34,31 +34,31 @@ class Said:
 
 
 def test_the_first_is_written_at_once_and_the_rest_is_thinned() -> None:
-    said = Said()
+    written = WrittenLines()
     for step in range(100):
-        said.now = step / 20
-        said.write(step, 100, " two\nwords ")
-    assert said.done == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
-    assert said.lines[0] == ("progress", '{"done":0,"total":100,"unit":"two words"}')
-    said.write.end()
-    said.write.end()
-    assert said.done[-1] == 99
-    assert len(said.done) == 11
+        written.now = step / 20
+        written.write(step, 100, " two\nwords ")
+    assert written.done == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+    assert written.lines[0] == ("progress", '{"done":0,"total":100,"unit":"two words"}')
+    written.write.end()
+    written.write.end()
+    assert written.done[-1] == 99
+    assert len(written.done) == 11
 
 
 def test_what_is_not_due_asks_to_be_written_later_once() -> None:
-    said = Said()
+    written = WrittenLines()
     for done in (1, 2, 3):
-        said.write(done)
-    assert (said.done, said.waiting) == ([1], [said.write])
-    said.now = 0.4
-    said.write.write_due()
-    assert said.write.waits
-    said.now = 0.5
-    said.write.write_due()
-    assert (said.done, said.write.waits) == ([1, 3], False)
-    said.write(4)
-    assert len(said.waiting) == 2
+        written.write(done)
+    assert (written.done, written.waiting) == ([1], [written.write])
+    written.now = 0.4
+    written.write.write_due()
+    assert written.write.waits
+    written.now = 0.5
+    written.write.write_due()
+    assert (written.done, written.write.waits) == ([1, 3], False)
+    written.write(4)
+    assert len(written.waiting) == 2
 
 
 @pytest.mark.parametrize(
@@ -67,16 +67,16 @@ def test_what_is_not_due_asks_to_be_written_later_once() -> None:
      (2**63,), (1, 2, 3), (b"x" * 10_000,)],
 )  # fmt: skip
 def test_garbage_is_ignored_with_one_line(values: tuple[Any, ...]) -> None:
-    said = Said()
+    written = WrittenLines()
     for _ in range(3):
-        said.write(*values)
-    said.write.end()
-    [(stream, text)] = said.lines
+        written.write(*values)
+    written.write.end()
+    [(stream, text)] = written.lines
     assert stream == "log"
     assert text.startswith("progress is not shown: ")
     assert len(text) < 200
-    said.write(5, 10)
-    assert said.done == [5]
+    written.write(5, 10)
+    assert written.done == [5]
 
 
 class Kept:

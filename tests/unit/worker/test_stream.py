@@ -70,8 +70,8 @@ def test_parallel_iterations_share_one_question() -> None:
         server = Server()
         server.takes_s = 0.01
         await asyncio.sleep(5)
-        one = stream(server)
-        await asyncio.gather(*(one.prove() for _ in range(50)))
+        shared_stream = stream(server)
+        await asyncio.gather(*(shared_stream.prove() for _ in range(50)))
         return server.requests
 
     assert run_virtually(go()) == 1

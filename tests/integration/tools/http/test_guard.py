@@ -241,7 +241,9 @@ async def test_a_dead_address_leaves_time_for_the_next(web: Web, task: Task, mon
     def two(host: str, *rest: object, **more: object) -> object:
         if host != "two.example":
             return real(host, *rest, **more)  # type: ignore[arg-type]  # handed on as it came
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, web.port)) for one in ("127.0.0.2", "127.0.0.1")]
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, web.port)) for address in ("127.0.0.2", "127.0.0.1")
+        ]
 
     monkeypatch.setattr(socket, "getaddrinfo", two)
     outcome = await task(web.url("/x", "two.example"))

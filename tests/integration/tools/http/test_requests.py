@@ -53,9 +53,9 @@ async def test_json_goes_out_as_json_also_null(web: Web, task: Task) -> None:
     values: list[Any] = [{"a": [1, None, "ä\0"]}, None, [], "text"]
     for value in values:
         await task(web.url("/x"), method="POST", json=value)
-        asked = web.requests[-1]
-        assert json.loads(asked.body) == value
-        assert asked.headers["content-type"] == "application/json"
+        request = web.requests[-1]
+        assert json.loads(request.body) == value
+        assert request.headers["content-type"] == "application/json"
 
 
 async def test_form_and_text_bodies(web: Web, task: Task) -> None:
@@ -81,8 +81,8 @@ async def test_multipart_fields_and_files(web: Web, task: Task) -> None:
 
     await task(web.url("/x"), method="POST", multipart=parts)
 
-    asked = web.requests[0]
-    whole = f"Content-Type: {asked.headers['content-type']}\r\n\r\n".encode() + asked.body
+    request = web.requests[0]
+    whole = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode() + request.body
     payload: Any = message_from_bytes(whole).get_payload()
     assert [part.get_payload(decode=True).decode() for part in payload] == ["hä\r\n--x", "1,2", "7"]
     assert payload[0].get_param("name", header="content-disposition") == "note"
@@ -102,10 +102,10 @@ async def test_a_stored_result_is_streamed_out(web: Web, task: Task) -> None:
 
     await task(web.url("/x"), method="PUT", body=ref)
 
-    asked = web.requests[0]
-    assert asked.body == content
-    assert asked.headers["content-length"] == str(len(content))
-    assert asked.headers["content-type"] == "application/octet-stream"
+    request = web.requests[0]
+    assert request.body == content
+    assert request.headers["content-length"] == str(len(content))
+    assert request.headers["content-type"] == "application/octet-stream"
 
 
 @pytest.mark.parametrize("items", [[], [1], [{"a": "x\n"}, [], None, "ä"], list(range(5000))])

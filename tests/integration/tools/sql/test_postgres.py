@@ -39,9 +39,9 @@ async def test_rows_come_back_as_maps_with_their_columns_and_count(sql):
     assert done.result == {"columns": [], "rows": [], "row_count": 2}
     assert done.helper == {"pg": {"code": None, "rowcount": 2}}
     rows = [{"id": 1, "name": "Ann"}, {"id": 2, "name": None}]
-    found = await sql("SELECT id, name FROM t ORDER BY id")
-    assert found.result == {"columns": ["id", "name"], "rows": rows, "row_count": 2}
-    assert found.helper == {"pg": {"code": None, "rowcount": 2}}
+    result = await sql("SELECT id, name FROM t ORDER BY id")
+    assert result.result == {"columns": ["id", "name"], "rows": rows, "row_count": 2}
+    assert result.helper == {"pg": {"code": None, "rowcount": 2}}
 
 
 async def test_no_rows_still_have_their_columns(sql):

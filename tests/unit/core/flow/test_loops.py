@@ -66,9 +66,9 @@ class Looping(Core):
         return self.follow(self.begin(**workload))
 
     def work(self, work: NewWork) -> LoopWork:
-        found = self.command(work).loop
-        assert found is not None
-        return found
+        loop = self.command(work).loop
+        assert loop is not None
+        return loop
 
     def command(self, work: NewWork) -> Command:
         return command_of(self.program, self.state, self.state.commands[work.command_id], 0)
@@ -239,7 +239,7 @@ def test_the_first_failure_withdraws_the_rest_and_late_reports_are_answered_clos
 
 def test_best_effort_runs_all_and_names_the_first_errors_in_item_order() -> None:
     failing = {(index,) for index in range(0, 300, 2)}
-    found = []
+    outcomes = []
     for seed in range(5):
         core = Looping(parallel("{{ range(300) }}"), failure="best_effort")
         core.go()
@@ -248,9 +248,9 @@ def test_best_effort_runs_all_and_names_the_first_errors_in_item_order() -> None
         assert (done["total"], done["ok"], done["failed"]) == (300, 150, 150)
         assert [error["index"] for error in done["errors"]] == list(range(0, 200, 2))
         assert core.state.status == "COMPLETED"
-        found.append(done)
+        outcomes.append(done)
         core.same()
-    assert all(one == found[0] for one in found)
+    assert all(outcome == outcomes[0] for outcome in outcomes)
 
 
 def test_long_messages_are_cut_so_that_all_errors_fit_into_loop_done() -> None:
@@ -383,13 +383,13 @@ def test_a_local_loop_is_one_command_whose_iterations_run_side_by_side() -> None
     (work,) = core.open
     it = core.work(work)
     assert (it.at_a_time, it.first, it.last, it.carries_ctx) == (3, 0, 5, False)
-    one, two, three = (core.ran(work, (index,)) for index in range(3))
-    core.report(work, event("step.started", work), *one[:2], *two[:2], *three[:2])
-    core.report(work, *three[2:], *one[2:])
+    first, two, three = (core.ran(work, (index,)) for index in range(3))
+    core.report(work, event("step.started", work), *first[:2], *two[:2], *three[:2])
+    core.report(work, *three[2:], *first[2:])
     core.put(LeaseEnded(work.command_id, 1, "w", max_losses=5))
     it = core.work(work)
     assert (list(it.under_way), it.first, it.last, it.items) == (["1"], 3, 5, [4, 5])
-    rest = [one for index in (3, 4) for one in core.ran(work, (index,))]
+    rest = [first for index in (3, 4) for first in core.ran(work, (index,))]
     core.follow(core.report(work, *two[2:], *rest, fence=2))
     assert core.state.status == "COMPLETED"
     assert core.ends() == [(2,), (0,), (1,), (3,), (4,)]
@@ -400,8 +400,8 @@ def test_what_a_local_loop_did_beside_the_failure_is_kept_as_fact_only() -> None
     core = Looping(parallel([1, 2, 3], 3, exec="local"))
     core.go()
     (work,) = core.open
-    one, two = core.ran(work, (0,)), core.ran(work, (1,), fails=True)
-    txn = core.follow(core.report(work, event("step.started", work), *one[:2], *two[:2], *two[2:], *one[2:]))
+    first, two = core.ran(work, (0,)), core.ran(work, (1,), fails=True)
+    txn = core.follow(core.report(work, event("step.started", work), *first[:2], *two[:2], *two[2:], *first[2:]))
     facts = [event.type for event in txn.events if event.informative]
     assert facts == ["task.done", "loop.iteration.done"]
     assert core.of("task.failed")[-1].iteration == (0,)

@@ -71,8 +71,8 @@ def test_delays_grow_up_to_their_bound(backoff: str, delays: list[float]) -> Non
 
 def test_retry_after_is_a_floor_and_jitter_only_adds() -> None:
     program = step("[{else: {then: {do: retry, attempts: 9, delay: 2, jitter: 0.5}}}]")
-    asked = {**BAD, "meta": {"retry_after_s": 30}}
-    assert go(Pipeline(), program, asked)[-1].payload["due"] == NOW + 30_000_000
+    failure = {**BAD, "meta": {"retry_after_s": 30}}
+    assert go(Pipeline(), program, failure)[-1].payload["due"] == NOW + 30_000_000
     assert go(Pipeline(), program, BAD, roll=0.0)[-1].payload["due"] == NOW + 2_000_000
     assert go(Pipeline(), program, BAD, roll=0.999)[-1].payload["due"] == NOW + 2_999_000
 

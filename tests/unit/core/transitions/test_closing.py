@@ -90,8 +90,8 @@ def test_what_was_closed_is_no_outcome_and_no_failure() -> None:
 def test_a_long_reason_is_not_repeated_in_full() -> None:
     core = branches()
     txn = core.put(Signal("CANCEL", "s", "x" * 100_000))
-    for one in closings(txn):
-        problem = one.payload.get("error") or one.payload["outcome"]["error"]
+    for closing in closings(txn):
+        problem = closing.payload.get("error") or closing.payload["outcome"]["error"]
         assert len(problem["message"]) == MAX_MESSAGE
     assert all(len(event.payload["reason"]) <= MAX_MESSAGE for event in txn.events if event.type == "command.cancelled")
 

@@ -184,7 +184,7 @@ def test_what_a_careful_server_begins_is_noted_and_taken_back() -> None:
             assert recorded == [set()], "it worked on this run before: no note is needed"
             life.engine.live.drop(run)
             await life.engine.put(run, Signal("RESUME", "p2", "", "me"))
-            assert [len(each) for each in recorded] == [0, 1], "the note stands while it is at work"
+            assert [len(records) for records in recorded] == [0, 1], "the note stands while it is at work"
             await life.engine.close()
             assert book.runs == {}
 
@@ -322,7 +322,7 @@ def test_servers_without_a_duty_take_care_too() -> None:
             await seconds_pass(life, 2)
             life.engine.live.drop(run)
             await life.engine.put(run, Signal("RESUME", "p2", "", "me"))
-            assert [len(each) for each in recorded] == [0, 1]
+            assert [len(records) for records in recorded] == [0, 1]
 
     run_virtually(story())
 

@@ -60,8 +60,8 @@ def with_world(work: Callable[[World, World, bytes], Any], text: str = TEXT) -> 
 def changed(body: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
     target = BytesIO()
     with zipfile.ZipFile(BytesIO(body)) as old, zipfile.ZipFile(target, "w") as new:
-        for each in old.namelist():
-            new.writestr(each, change(old.read(each)) if each == name else old.read(each))
+        for member in old.namelist():
+            new.writestr(member, change(old.read(member)) if member == name else old.read(member))
     return target.getvalue()
 
 
@@ -81,7 +81,7 @@ def test_an_imported_run_has_the_ids_the_events_and_the_results_that_it_had() ->
         assert not (await imported(body, destination)).created
         again = b"".join([chunk async for chunk in api.export(number)])
         with zipfile.ZipFile(BytesIO(again)) as archive, zipfile.ZipFile(BytesIO(body)) as first:
-            manifests = [json.loads(each.read("manifest.json")) for each in (archive, first)]
+            manifests = [json.loads(exported.read("manifest.json")) for exported in (archive, first)]
         assert manifests[0]["parts"] == manifests[1]["parts"]
         assert manifests[0]["path"] == "parts"
 
@@ -208,9 +208,9 @@ def resealed(body: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
     with zipfile.ZipFile(BytesIO(body)) as archive:
         part = change(archive.read(name))
         manifest = json.loads(archive.read("manifest.json"))
-    for each in manifest["parts"]:
-        if each["name"] == name:
-            each |= {"bytes": len(part), "sha256": hashlib.sha256(part).hexdigest()}
+    for listed in manifest["parts"]:
+        if listed["name"] == name:
+            listed |= {"bytes": len(part), "sha256": hashlib.sha256(part).hexdigest()}
     manifest["arclog"] = "99.1"
     if name == "plan.json":
         manifest["plan"] = net.digest(part)

@@ -61,9 +61,9 @@ def test_a_log_of_a_newer_release_is_left_alone(change: Callable[[Event], None])
                 lambda: api.fork(run, ForkRequest(at=seq)),
                 lambda: api.simulate(SimulateRequest(TEXT, runs=[run])),
             ]
-            for asked in refused:
+            for request in refused:
                 with pytest.raises(NewerLog, match=f"event {seq} of execution {run} .*newer arclog"):
-                    await asked()
+                    await request()
             check = await api.replay(run)
             assert check.difference is not None
             assert (check.difference.seq, check.difference.fields) == (seq, ["problem"])

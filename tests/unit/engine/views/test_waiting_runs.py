@@ -50,11 +50,11 @@ async def test_what_each_kind_of_wait_waits_for(tmp_path: Path) -> None:
     async with embedded(settings) as runtime:
         await runtime.start_worker()
         await runtime.api.register(RegisterRequest(playbook("signal", WAITS["signal"])))
-        found = {}
-        for what, tool in WAITS.items():
-            found[what] = await until_it_waits(runtime, await started(runtime, playbook(what, tool)))
-        waits = {what: run.waiting for what, run in found.items() if run.waiting is not None}
-        assert {what: wait.what for what, wait in waits.items()} == {wait: wait for wait in WAITS}
+        shown = {}
+        for kind, tool in WAITS.items():
+            shown[kind] = await until_it_waits(runtime, await started(runtime, playbook(kind, tool)))
+        waits = {kind: run.waiting for kind, run in shown.items() if run.waiting is not None}
+        assert {kind: wait.what for kind, wait in waits.items()} == {wait: wait for wait in WAITS}
         assert waits["signal"] == Waiting("signal", "hold", "go")
         assert waits["timer"] == Waiting("timer", "hold", until="2100-01-01T00:00:00.000000Z")
         assert waits["retry"].until is not None
@@ -64,7 +64,7 @@ async def test_what_each_kind_of_wait_waits_for(tmp_path: Path) -> None:
     async with embedded(settings, read_only=True) as runtime:
         page = await runtime.api.find(RunQuery(states=("RUNNING",), limit=50))
         there = {run.execution_id: run.waiting for run in page.runs}
-    for run in found.values():
+    for run in shown.values():
         assert there[run.execution_id] == run.waiting
 
 
