@@ -85,10 +85,10 @@ def _memory(request: pytest.FixtureRequest) -> Iterator[Path | None]:
     """A folder in memory for this process. Who looks at what tests leave gives `--basetemp`, and has all of it there."""
     place = memory(_ROOM_GIB)
     # pytest-xdist gives every process a base of its own.
-    asked: dict[str, bool] = getattr(
+    options: dict[str, bool] = getattr(
         request.config, "workerinput", {"basetemp_is_given": _basetemp_is_given(request.config)}
     )
-    if place is None or asked["basetemp_is_given"]:
+    if place is None or options["basetemp_is_given"]:
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="arclog-tests-", dir=place, ignore_cleanup_errors=True) as folder:
@@ -156,8 +156,8 @@ def _tier(item: pytest.Item) -> str:
 def _shares_a_fixture(item: pytest.Item) -> bool:
     if not isinstance(item, pytest.Function):
         return False
-    known = item._fixtureinfo.name2fixturedefs.values()
-    return any(definition.scope == "module" for definitions in known for definition in definitions)
+    fixtures = item._fixtureinfo.name2fixturedefs.values()
+    return any(definition.scope == "module" for definitions in fixtures for definition in definitions)
 
 
 @pytest.hookimpl(wrapper=True)

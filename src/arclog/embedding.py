@@ -504,9 +504,9 @@ async def _opened(
     return AsyncArclog(runtime, settings, stack)
 
 
-def _settings(home: str | os.PathLike[str] | None, given: Mapping[str, Any] | None) -> Settings:
+def _settings(home: str | os.PathLike[str] | None, values: Mapping[str, Any] | None) -> Settings:
     overrides = {} if home is None else {"home": os.fspath(home)}
-    return load_settings({**(given or {}), **overrides})
+    return load_settings({**(values or {}), **overrides})
 
 
 def _text_of(playbook: Playbook) -> tuple[str, str]:

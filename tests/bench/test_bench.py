@@ -88,9 +88,9 @@ def test_python_tasks_in_a_loop_are_checked_by_their_results(tmp_path):
 
 
 def test_a_transfer_and_a_script_move_the_same_rows(tmp_path):
-    found = w10_transfer.measure(Options(quick=True, folder=str(tmp_path)))
-    assert found.notes == []
-    assert min(line.spread.value for line in (*found.ratios, *found.figures)) > 0
+    measured = w10_transfer.measure(Options(quick=True, folder=str(tmp_path)))
+    assert measured.notes == []
+    assert min(line.spread.value for line in (*measured.ratios, *measured.figures)) > 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -123,17 +123,17 @@ def test_every_contender_gets_an_empty_folder(tmp_path):
     contender = in_new_folder(
         Options(folder=str(tmp_path)), lambda folder: {"folder": folder, "in": list(Path(folder).iterdir())}
     )
-    one, other = contender(), contender()
-    assert one["in"] == other["in"] == []
-    assert one["folder"] != other["folder"]
+    first, other = contender(), contender()
+    assert first["in"] == other["in"] == []
+    assert first["folder"] != other["folder"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_report_shows_ratios_before_figures_and_says_which_goals_are_missed():
-    found = Findings("W9", "nothing")
-    found.ratios.append(Line("a ÷ b", spread([3.0]), "×", Goal("<=", 2.0)))
-    found.figures.append(Line("a", spread([1.0, 2.0, 3.0]), "ms"))
-    text = report.text([found], {"cores": "2"}, ["W8: broken"])
+    findings = Findings("W9", "nothing")
+    findings.ratios.append(Line("a ÷ b", spread([3.0]), "×", Goal("<=", 2.0)))
+    findings.figures.append(Line("a", spread([1.0, 2.0, 3.0]), "ms"))
+    text = report.text([findings], {"cores": "2"}, ["W8: broken"])
     assert (
         text.index("WRONG RESULT  W8: broken")
         < text.index("a ÷ b")
@@ -141,12 +141,12 @@ def test_the_report_shows_ratios_before_figures_and_says_which_goals_are_missed(
         < text.index("[1.00 – 3.00]")
     )
     assert "≤ 2 ×        MISSED" in text
-    assert "| W9 | a ÷ b | 3.00 × |  | ≤ 2 × | MISSED |" in report.markdown([found], {}, [])
+    assert "| W9 | a ÷ b | 3.00 × |  | ≤ 2 × | MISSED |" in report.markdown([findings], {}, [])
 
 
 def test_a_goal_that_only_some_rounds_meet_is_unclear():
-    found = Findings("W9", "nothing", [Line("a ÷ b", Spread(1.8, 1.5, 2.5), "×", Goal("<=", 2.0))])
-    assert report.text([found], {}, []).splitlines()[1].endswith("≤ 2 ×        unclear: rounds disagree")
+    findings = Findings("W9", "nothing", [Line("a ÷ b", Spread(1.8, 1.5, 2.5), "×", Goal("<=", 2.0))])
+    assert report.text([findings], {}, []).splitlines()[1].endswith("≤ 2 ×        unclear: rounds disagree")
 
 
 def test_a_busy_machine_is_said_first():
@@ -233,15 +233,15 @@ def test_a_small_store_is_filled_and_measured(tmp_path):
     assert set(sample["pages"]) <= set(sample["ms"])
     assert sample["pages"]["execute, one step"] > 10
     row = growth._rows("sqlite", [growth._together([sample, again], last)])[0]
-    assert row.values[0] == min(each["ms"][row.what] for each in (sample, again))
+    assert row.values[0] == min(measurement["ms"][row.what] for measurement in (sample, again))
 
 
 def test_the_first_pages_of_searches_are_found_and_timed():
-    found = Findings("W20", "history")
-    w20_history.search(found, "sqlite", Options(quick=True))
-    (line,) = found.ratios
+    findings = Findings("W20", "history")
+    w20_history.search(findings, "sqlite", Options(quick=True))
+    (line,) = findings.ratios
     assert line.what.startswith("first page of 100 among 2")
-    assert len(found.figures) == 16
+    assert len(findings.figures) == 16
 
 
 def test_two_revisions_are_compared_by_medians_and_by_their_best_rounds() -> None:

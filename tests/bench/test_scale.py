@@ -122,9 +122,9 @@ def test_flushes():
 def test_a_plan_leaves_room_in_every_part():
     steps = steps_a_second(INPUTS, 1e9, peak=3)
     grown = shards_for(INPUTS, Cluster(), steps)
-    found = capacity(INPUTS, grown)
-    assert found.fits
-    assert all(steps <= 0.6 * most + 1e-6 for most in found.parts.values())
+    computed = capacity(INPUTS, grown)
+    assert computed.fits
+    assert all(steps <= 0.6 * most + 1e-6 for most in computed.parts.values())
     fewer = replace(grown, servers=grown.servers - 1)
     assert steps > 0.6 * capacity(INPUTS, fewer).steps
 
@@ -142,10 +142,10 @@ def test_wal_and_connections_are_seen():
 
 
 def test_inputs_are_measured_on_a_real_postgresql(tmp_path: Path):
-    found = measure.measure(2, 10, str(tmp_path), tries=1, published=200)
-    save(found, {"cores": "2"}, tmp_path / "inputs.json")
+    measured = measure.measure(2, 10, str(tmp_path), tries=1, published=200)
+    save(measured, {"cores": "2"}, tmp_path / "inputs.json")
     inputs, _ = load(tmp_path / "inputs.json")
-    assert inputs == found
+    assert inputs == measured
     assert inputs.events == pytest.approx(load()[0].events, rel=0.5)
     assert inputs.wal_bytes > 100
     assert inputs.fsync_s > 0

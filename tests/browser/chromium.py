@@ -19,11 +19,11 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 
 def place() -> tuple[str, str]:
     """Its path, and a folder of libraries that it needs; '' for none."""
-    found = os.environ.get("ARCLOG_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
-    if found:
-        return found, ""
-    said = subprocess.run([ROOT / "x", "ui", "browser"], stdout=subprocess.PIPE, check=True, text=True).stdout
-    unpacked = json.loads(said.splitlines()[-1])
+    program = os.environ.get("ARCLOG_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
+    if program:
+        return program, ""
+    output = subprocess.run([ROOT / "x", "ui", "browser"], stdout=subprocess.PIPE, check=True, text=True).stdout
+    unpacked = json.loads(output.splitlines()[-1])
     return unpacked["path"], unpacked["libraries"]
 
 

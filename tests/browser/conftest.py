@@ -98,21 +98,21 @@ class Watched:
 
     def follow(self, page: Page) -> None:
         page.on("pageerror", lambda error: self.troubles.append(f"thrown: {error}"))
-        page.on("console", self._said)
-        page.on("request", self._asked)
+        page.on("console", self._on_console)
+        page.on("request", self._on_request)
 
-    def _said(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         # The browser itself tells of every answer that is not a success.
         if message.type == "error" and not message.text.startswith("Failed to load resource"):
             self.troubles.append(f"console: {message.text}")
 
-    def _asked(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         host = urlsplit(request.url).hostname
         if host not in ("127.0.0.1", "localhost", None):
             self.troubles.append(f"request to {request.url}")
 
     def check(self) -> None:
-        left = [one for one in self.troubles if not any(text in one for text in self.expected)]
+        left = [trouble for trouble in self.troubles if not any(text in trouble for text in self.expected)]
         assert not left, left
 
 
@@ -125,17 +125,17 @@ def watched() -> Iterator[Watched]:
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    one = browser.new_context(viewport={"width": 1280, "height": 800})
-    one.set_default_timeout(PATIENCE_MS)
-    yield one
-    one.close()
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(PATIENCE_MS)
+    yield context
+    context.close()
 
 
 @pytest.fixture
 def page(context: BrowserContext, watched: Watched) -> Page:
-    one = context.new_page()
-    watched.follow(one)
-    return one
+    page = context.new_page()
+    watched.follow(page)
+    return page
 
 
 @pytest.fixture

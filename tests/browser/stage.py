@@ -268,8 +268,8 @@ class Server:
         deadline, head = time.monotonic() + _PATIENCE_S, 0
         with self.client() as client:
             while time.monotonic() < deadline:
-                found = client.get(f"/api/executions/{execution_id}/events", params={"type": event_type}).json()
-                if len(found["events"]) >= count:
+                body = client.get(f"/api/executions/{execution_id}/events", params={"type": event_type}).json()
+                if len(body["events"]) >= count:
                     return
                 params = {"after": head, "timeout_s": 5}
                 head = client.get(f"/api/executions/{execution_id}/head", params=params).json()["head"]
@@ -333,12 +333,12 @@ def keys(home: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str],
 
 @contextmanager
 def server(home: Path, **settings: str) -> Iterator[Server]:
-    one = Server(home, **settings)
-    one.start()
+    server = Server(home, **settings)
+    server.start()
     try:
-        yield one
+        yield server
     finally:
-        one.stop()
+        server.stop()
 
 
 def furnish(server: Server, *, completed: int = 6, markup: bool = True) -> dict[str, str]:

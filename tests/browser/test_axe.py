@@ -33,10 +33,10 @@ def problems_of(page: Page, axe_source: str, part: str = "") -> list[str]:
     problems: list[str] = []
     for theme, only in (("light", {"type": "tag", "values": TAGS}), ("dark", {"type": "rule", "values": COLOURS})):
         page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
-        found = page.evaluate(AXE, [part, ALIKE, only])
+        value = page.evaluate(AXE, [part, ALIKE, only])
         problems += [
             f"{theme}: {rule['id']} ({rule['impact']}): {node['target']} {node['failureSummary']}"
-            for rule in found["violations"]
+            for rule in value["violations"]
             for node in rule["nodes"][:3]
         ]
     page.emulate_media(color_scheme="light")
@@ -120,8 +120,8 @@ def overflow_of(page: Page) -> list[str]:
     """What does not fit on the screen."""
     page.locator("main").wait_for()
     expect(page.locator("[aria-label=Loading]")).to_have_count(0)
-    found: list[str] = page.evaluate(OVERFLOW)
-    return found
+    value: list[str] = page.evaluate(OVERFLOW)
+    return value
 
 
 @SIZES
@@ -131,7 +131,7 @@ def test_every_view_of_runs(
 ) -> None:
     page = new_page(viewport=size, reduced_motion="reduce", bypass_csp=True)
     problems = checked(page, furnished, axe_source, views_of_runs(furnished.made))
-    assert not any(problems.values()), {path: found for path, found in problems.items() if found}
+    assert not any(problems.values()), {path: violations for path, violations in problems.items() if violations}
 
 
 @SIZES
@@ -156,7 +156,7 @@ def test_every_other_view(
     page.keyboard.press("?")
     page.get_by_role("dialog").get_by_text("all shortcuts").wait_for()
     problems["keys"] = problems_of(page, axe_source, "dialog")
-    assert not any(problems.values()), {path: found for path, found in problems.items() if found}
+    assert not any(problems.values()), {path: violations for path, violations in problems.items() if violations}
 
 
 @pytest.mark.soak  # the tests above do it for pages that become narrow; here they are opened so

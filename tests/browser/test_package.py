@@ -42,7 +42,7 @@ def _size(path: Path) -> int:
 def test_the_lock_has_hashes_and_no_addresses(folder: str) -> None:
     text = (ROOT / folder / "package-lock.json").read_text(encoding="utf-8")
     assert "resolved" not in text
-    packages = {name: one for name, one in json.loads(text)["packages"].items() if name}
+    packages = {name: entry for name, entry in json.loads(text)["packages"].items() if name}
     for package in packages.values():
         assert package["integrity"]
         package.pop("funding", None)  # where to support its authors

@@ -260,9 +260,9 @@ def test_a_step_whose_name_is_markup_is_text_in_every_view(
 
 
 def test_a_step_that_waits_is_drawn_as_waiting(page: Page, furnished: Furnished) -> None:
-    for run, step, what in (("ship", "ship", "for approval"), ("wait", "poll", "for go")):
+    for run, step, reason in (("ship", "ship", "for approval"), ("wait", "poll", "for go")):
         page.goto(f"{furnished.url}/runs/{furnished.made[run]}")
-        expect(page.get_by_label(f"Step {step}, waiting, {what}")).to_be_visible()
+        expect(page.get_by_label(f"Step {step}, waiting, {reason}")).to_be_visible()
         expect(page.get_by_role("button", name=re.compile(f"^{step} , waiting"))).to_be_visible()
 
 

@@ -128,15 +128,15 @@ def test_people_sign_in_at_the_issuer(
     new_page: Callable[..., Page], built: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     from tests.integration.server.test_sessions import Provider
-    from tests.servers.web import Asked, Web, Wire
+    from tests.servers.web import ReceivedRequest, Web, Wire
 
     with Web() as web:
         provider = Provider(web)
 
-        async def authorize(asked: Asked, wire: Wire) -> None:
+        async def authorize(request: ReceivedRequest, wire: Wire) -> None:
             """Whoever comes is ada, and goes back at once."""
-            provider.asked = dict(asked.query)
-            where = f"{provider.asked['redirect_uri']}?code=good&state={provider.asked['state']}"
+            provider.request = dict(request.query)
+            where = f"{provider.request['redirect_uri']}?code=good&state={provider.request['state']}"
             await wire.answer(302, b"", {"Location": where})
 
         web.route("/authorize")(authorize)

@@ -57,8 +57,8 @@ def begin(site: Site, end: str) -> str:
 
 
 def cancel(site: Site, run: str) -> None:
-    async def go(here: Embedded) -> None:
-        await here.api.signal(run, SignalRequest(signal="CANCEL", signal_id="stop", reason="test"))
+    async def go(runtime: Embedded) -> None:
+        await runtime.api.signal(run, SignalRequest(signal="CANCEL", signal_id="stop", reason="test"))
 
     site.ask(go)
 
@@ -70,9 +70,9 @@ def let_go(site: Site) -> None:
 def checked(site: Site, run: str, end: str) -> list[dict[str, Any]]:
     """The events of the run, which ended as it was to end."""
 
-    async def ended(here: Embedded) -> Any:
-        await here.api.ended(run, timeout_s=DEADLINE_S)
-        return await here.api.summary(run)
+    async def ended(runtime: Embedded) -> Any:
+        await runtime.api.ended(run, timeout_s=DEADLINE_S)
+        return await runtime.api.summary(run)
 
     summary = site.ask(ended)
     assert summary.state == end.upper(), site.output.read_text()

@@ -37,9 +37,9 @@ class Home:
 
     def runs(self) -> dict[str, ReplayCheck]:
         async def look() -> dict[str, ReplayCheck]:
-            async with embedded(Settings({"home": str(self.folder)}), read_only=True) as here:
-                found = await here.api.list(limit=100)
-                return {one.execution_id: await here.api.replay(one.execution_id) for one in found}
+            async with embedded(Settings({"home": str(self.folder)}), read_only=True) as runtime:
+                listed = await runtime.api.list(limit=100)
+                return {run.execution_id: await runtime.api.replay(run.execution_id) for run in listed}
 
         return asyncio.run(look()) if (self.folder / "arclog.db").exists() else {}
 
@@ -83,11 +83,11 @@ def test_so_does_a_retry_and_a_fork(recorded: Home, tmp_path: Path, point: str, 
 
 @pytest.mark.soak
 def test_so_do_all_of_them_on_postgresql(recorded: Home, tmp_path: Path, postgres_server: PostgresServer) -> None:
-    here, there = postgres_server.create(), postgres_server.create()
+    source, target = postgres_server.create(), postgres_server.create()
     home, file = str(tmp_path / "home"), str(recorded.folder.parent / "run.arclog")
 
     async def begun() -> str:
-        async with embedded(settings(here.dsn)) as place:
+        async with embedded(settings(source.dsn)) as place:
             await place.start_worker()
             started = await place.api.execute(ExecuteRequest(PLAYBOOK.replace("range(600)", "range(20)")))
             assert await place.api.ended(started.execution_id, timeout_s=60)
@@ -99,37 +99,39 @@ def test_so_do_all_of_them_on_postgresql(recorded: Home, tmp_path: Path, postgre
     def runs(url: str) -> dict[str, ReplayCheck]:
         async def look() -> dict[str, ReplayCheck]:
             async with embedded(settings(url)) as place:
-                found = await place.api.list(limit=100)
-                return {one.execution_id: await place.api.replay(one.execution_id) for one in found}
+                listed = await place.api.list(limit=100)
+                return {run.execution_id: await place.api.replay(run.execution_id) for run in listed}
 
         return asyncio.run(look())
 
     def die(points: dict[str, list[str]]) -> None:
         """At each point of each command."""
         words = {
-            "retry": [here.dsn, "retry", run, "--failed"],
-            "fork": [here.dsn, "fork", run, "--at", "20"],
-            "import": [there.dsn, "import", file],
+            "retry": [source.dsn, "retry", run, "--failed"],
+            "fork": [source.dsn, "fork", run, "--at", "20"],
+            "import": [target.dsn, "import", file],
         }
-        asked = [
+        commands = [
             [words[name][0], point, *words[name][1:], "--home", home, "--quiet"]
-            for name, each in points.items()
-            for point in each
+            for name, moments in points.items()
+            for point in moments
         ]
         program = [sys.executable, "-m", "tests.chaos.dying_history_postgres"]
-        done = subprocess.run(program, input=json.dumps(asked), capture_output=True, check=True, text=True, timeout=60)
-        assert json.loads(done.stdout.splitlines()[-1]) == [-signal.SIGKILL] * len(asked), done.stderr
+        done = subprocess.run(
+            program, input=json.dumps(commands), capture_output=True, check=True, text=True, timeout=60
+        )
+        assert json.loads(done.stdout.splitlines()[-1]) == [-signal.SIGKILL] * len(commands), done.stderr
 
     run = asyncio.run(begun())
-    before = runs(here.dsn)
+    before = runs(source.dsn)
     assert list(before) == [run]
     die({"retry": ["open"], "fork": ["open"], "import": ["result", "open"]})
-    assert runs(here.dsn) == before
-    assert runs(there.dsn) == {}
+    assert runs(source.dsn) == before
+    assert runs(target.dsn) == {}
     die({"retry": ["committed"], "fork": ["committed"], "import": ["committed"]})
-    after = runs(here.dsn)
+    after = runs(source.dsn)
     assert len(after) == 3
     assert all(check.ok for check in after.values())
-    assert runs(there.dsn) == recorded.runs()
-    for database in (here, there):
+    assert runs(target.dsn) == recorded.runs()
+    for database in (source, target):
         postgres_server.drop(database)

@@ -53,15 +53,15 @@ class Cli:
         """Runs on this home, newest first."""
 
         async def look() -> list[str]:
-            async with embedded(Settings({"home": str(self.home)}), read_only=True) as here:
-                return [one.execution_id for one in await here.api.list(limit=1000)]
+            async with embedded(Settings({"home": str(self.home)}), read_only=True) as runtime:
+                return [run.execution_id for run in await runtime.api.list(limit=1000)]
 
         return asyncio.run(look()) if (self.home / "arclog.db").exists() else []
 
     def story(self, execution_id: str) -> tuple[Summary, list[dict[str, Any]]]:
         async def look() -> tuple[Summary, list[dict[str, Any]]]:
-            async with embedded(Settings({"home": str(self.home)}), read_only=True) as here:
-                return await here.api.summary(execution_id), await here.api.events(execution_id, limit=100_000)
+            async with embedded(Settings({"home": str(self.home)}), read_only=True) as runtime:
+                return await runtime.api.summary(execution_id), await runtime.api.events(execution_id, limit=100_000)
 
         return asyncio.run(look())
 
@@ -110,7 +110,7 @@ def test_kill_and_resume(tmp_path: Path) -> None:
     random = Random(SEED)
     print(f"CHAOS_SEED={SEED} CHAOS_KILLS={KILLS}")
     cli = Cli(tmp_path / "killed")
-    kills, known, moments = 0, set[str](), []
+    kills, earlier, moments = 0, set[str](), []
     while kills < KILLS:
         todo = cli.run()
         while True:
@@ -124,12 +124,12 @@ def test_kill_and_resume(tmp_path: Path) -> None:
                 process.wait()
                 kills += 1
                 moments.append(round(moment, 3))
-            new = set(cli.ids()) - known
+            new = set(cli.ids()) - earlier
             if new:
                 todo = ["resume", *new, "--json"]
         assert code == 0, f"{todo} ended with {code} after {moments}: {cli.output.read_text()[-2000:]}"
-        known |= set(cli.ids())
-    repeated = [_checked(cli, each, plain) for each in known]
-    print(f"{kills} kills at {moments}; {len(known)} runs; {sum(repeated)} entries repeated")
-    stray = [line for line in cli.ledger.read_text().split() if line.split(":")[0] not in known]
+        earlier |= set(cli.ids())
+    repeated = [_checked(cli, run_id, plain) for run_id in earlier]
+    print(f"{kills} kills at {moments}; {len(earlier)} runs; {sum(repeated)} entries repeated")
+    stray = [line for line in cli.ledger.read_text().split() if line.split(":")[0] not in earlier]
     assert not stray, "the ledger has entries of runs that are not in the log"

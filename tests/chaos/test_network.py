@@ -101,10 +101,10 @@ class Site:
 
     def begin(self, server: Server, ledger: Path, **workload: Any) -> str:
         body = {"playbook": PLAYBOOK, "workload": {"ledger": str(ledger), **workload}}
-        status, told = self.ask(server, "/api/execute", body)
-        assert status == 201, told
-        found: str = told["execution_id"]
-        return found
+        status, answer_body = self.ask(server, "/api/execute", body)
+        assert status == 201, answer_body
+        execution_id: str = answer_body["execution_id"]
+        return execution_id
 
     def judged(self, server: Server, ledger: Path, run: str, tasks: int = 4) -> list[dict[str, Any]]:
         """Wait for the run's end; its log is the ledger."""
@@ -118,12 +118,12 @@ class Site:
         return events
 
     def events(self, server: Server, run: str) -> list[dict[str, Any]]:
-        status, told = self.ask(server, f"/api/executions/{run}/events?limit=1000")
-        assert status == 200, told
-        found: list[dict[str, Any]] = told["events"]
-        return found
+        status, answer_body = self.ask(server, f"/api/executions/{run}/events?limit=1000")
+        assert status == 200, answer_body
+        events: list[dict[str, Any]] = answer_body["events"]
+        return events
 
-    def said(self, process: Process, words: str) -> int:
+    def log_count(self, process: Process, words: str) -> int:
         return process.log.read_text(errors="replace").count(words)
 
 
@@ -144,11 +144,11 @@ def site(one_site: Site) -> Iterator[Site]:
 
 
 def test_a_commit_that_was_sent_and_whose_answer_was_cut_off_happened_once(site: Site) -> None:
-    one, ledger = site.servers[0], site.ledger()
+    first, ledger = site.servers[0], site.ledger()
     ways = [site.cluster.network[f"{server.name} to postgres"] for server in site.servers]
     for way in ways:
         way.cut_at(RESULT, Mode.ONLY_THERE)
-    run = site.begin(one, ledger)
+    run = site.begin(first, ledger)
     # That a server got no answer for so long that it asks what became of it is its own affair: it cannot, as yet.
     reported = (
         f"SELECT 1 FROM arclog.log WHERE execution_id = {run} AND position('{RESULT.decode()}'::bytea IN body) > 0"
@@ -158,27 +158,27 @@ def test_a_commit_that_was_sent_and_whose_answer_was_cut_off_happened_once(site:
     for way in ways:
         way.be(Mode.RESET)
         way.be(Mode.PASS)
-    site.judged(one, ledger, run)
+    site.judged(first, ledger, run)
 
 
 def test_a_worker_cut_off_past_its_lease_reports_late_and_is_refused(site: Site) -> None:
-    one, ledger = site.servers[0], site.ledger()
-    refusals = [site.said(server, "lease lost") for server in site.servers]
-    run = site.begin(one, ledger, pause=0.3)
+    first, ledger = site.servers[0], site.ledger()
+    refusals = [site.log_count(server, "lease lost") for server in site.servers]
+    run = site.begin(first, ledger, pause=0.3)
     site.until(lambda: keys_of(ledger), "the worker is at its first task")
     # What it did is sent, and stays on the way.
     site.be(Mode.BLACK_HOLE, "worker-1 to server-1", "worker-1 to server-2")
     site.spare.start()
-    events = site.judged(one, ledger, run)
+    events = site.judged(first, ledger, run)
     assert "lease_lost" in [
         event["payload"].get("reason") for event in events if event["event_type"] == "command.issued"
     ]
     site.be(Mode.PASS, "worker-1 to server-1", "worker-1 to server-2")
-    site.until(lambda: [site.said(server, "lease lost") for server in site.servers] != refusals, "it is refused")
-    assert site.events(one, run) == events, "what it said late changed nothing"
+    site.until(lambda: [site.log_count(server, "lease lost") for server in site.servers] != refusals, "it is refused")
+    assert site.events(first, run) == events, "what it said late changed nothing"
     site.spare.kill()
     again = site.ledger()
-    site.judged(one, again, site.begin(one, again))
+    site.judged(first, again, site.begin(first, again))
 
 
 def test_a_server_cut_off_from_postgresql_loses_its_duties_and_says_so(site: Site) -> None:
@@ -193,9 +193,9 @@ def test_a_server_cut_off_from_postgresql_loses_its_duties_and_says_so(site: Sit
     site.until(lambda: owner() is other, "the other one has the timers")
     ledger = site.ledger()
     # Nothing hangs, and the refusal is not a secret's end.
-    status, told = site.ask(cut, "/api/execute", {"playbook": PLAYBOOK, "workload": {"ledger": str(ledger)}})
-    assert status == 503, told
-    assert "horse" not in json.dumps(told)
+    status, answer_body = site.ask(cut, "/api/execute", {"playbook": PLAYBOOK, "workload": {"ledger": str(ledger)}})
+    assert status == 503, answer_body
+    assert "horse" not in json.dumps(answer_body)
     run = site.begin(other, ledger)
     site.judged(other, ledger, run)
     site.be(Mode.PASS, f"{cut.name} to postgres")
@@ -253,16 +253,16 @@ def test_with_one_way_cut_for_good_runs_go_on_by_the_other_server(site: Site, wh
 
 
 def test_reports_claims_and_heartbeats_that_arrive_twice_and_out_of_order_count_once(site: Site) -> None:
-    one = site.servers[0]
-    replay = Replay(one.port)
+    server = site.servers[0]
+    replay = Replay(server.port)
     twice = site.cluster.worker("twice", ("default",), replay.url)
     site.cluster.workers[0].stop()
     try:
         twice.start()
         ledgers = [site.ledger() for _ in range(5)]
-        runs = [site.begin(one, ledger, pause=0.1) for ledger in ledgers]
+        runs = [site.begin(server, ledger, pause=0.1) for ledger in ledgers]
         for ledger, run in zip(ledgers, runs, strict=True):
-            site.judged(one, ledger, run)
+            site.judged(server, ledger, run)
         seen = {path.rpartition("/")[2] for path, _ in replay.answers}
         assert {"claim", "report"} <= seen
         assert not [status for _, status in replay.answers if status >= 500], replay.answers

@@ -261,8 +261,8 @@ def test_a_run_that_both_servers_executed_when_they_died_stays_in_quarantine(
         servers.start_again(index)
     servers.runs_healthy()
     with postgres.connect() as connection:
-        known = connection.execute(
+        rows = connection.execute(
             "SELECT count, presumed FROM arclog.crashes WHERE execution_id = %s", [run]
         ).fetchall()
-    assert known == [(2, 0)], "the marks of the first server confirm what was presumed"
+    assert rows == [(2, 0)], "the marks of the first server confirm what was presumed"
     assert [name for name, _, _ in servers.signals(run)] == ["PAUSE"]

@@ -93,30 +93,32 @@ class Site:
     def begin(self, text: str = PLAYBOOK, **workload: Any) -> str:
         """Start a run, as another client of the same store."""
 
-        async def go(here: Embedded) -> str:
+        async def go(embedded_runtime: Embedded) -> str:
             request = ExecuteRequest(playbook=text, workload={"ledger": str(self.ledger), **workload})
-            return (await here.api.execute(request)).execution_id
+            return (await embedded_runtime.api.execute(request)).execution_id
 
-        found: str = self.ask(go)
-        return found
+        answer: str = self.ask(go)
+        return answer
 
     def ask(self, question: Callable[[Embedded], Any], *, read_only: bool = False) -> Any:
         async def go() -> Any:
-            async with embedded(Settings({"home": str(self.home)}), read_only=read_only) as here:
-                return await question(here)
+            async with embedded(Settings({"home": str(self.home)}), read_only=read_only) as runtime:
+                return await question(runtime)
 
         return asyncio.run(go())
 
     def events(self, execution_id: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.ask(lambda here: here.api.events(execution_id, limit=10_000), read_only=True)
-        return found
+        answer: list[dict[str, Any]] = self.ask(
+            lambda embedded_runtime: embedded_runtime.api.events(execution_id, limit=10_000), read_only=True
+        )
+        return answer
 
     def completed(self, execution_id: str) -> list[dict[str, Any]]:
         """The events of a run, once it has ended well; its log is whole."""
 
-        async def ended(here: Embedded) -> str:
-            await here.api.ended(execution_id, timeout_s=DEADLINE_S)
-            return (await here.api.summary(execution_id)).state
+        async def ended(embedded_runtime: Embedded) -> str:
+            await embedded_runtime.api.ended(execution_id, timeout_s=DEADLINE_S)
+            return (await embedded_runtime.api.summary(execution_id)).state
 
         assert self.ask(ended) == "COMPLETED", self.output.read_text()
         events = self.events(execution_id)
@@ -126,24 +128,24 @@ class Site:
         return events
 
     def state(self, execution_id: str) -> str:
-        async def summary(here: Embedded) -> str:
-            return (await here.api.summary(execution_id)).state
+        async def summary(embedded_runtime: Embedded) -> str:
+            return (await embedded_runtime.api.summary(execution_id)).state
 
-        found: str = self.ask(summary, read_only=True)
-        return found
+        answer: str = self.ask(summary, read_only=True)
+        return answer
 
     def holders(self, execution_id: str) -> list[str]:
         """The workers that hold commands of a run."""
 
-        async def held(here: Embedded) -> list[str]:
+        async def held(embedded_runtime: Embedded) -> list[str]:
             return [
                 command.worker_id
-                for command in await here.engine.store.commands(int(execution_id))
+                for command in await embedded_runtime.engine.store.commands(int(execution_id))
                 if command.worker_id
             ]
 
-        found: list[str] = self.ask(held, read_only=True)
-        return found
+        answer: list[str] = self.ask(held, read_only=True)
+        return answer
 
     def lines(self) -> list[str]:
         return self.ledger.read_text().splitlines()
@@ -168,11 +170,11 @@ def until(happened: Callable[[], bool], site: Site) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    one = Site(tmp_path)
+    site = Site(tmp_path)
     try:
-        yield one
+        yield site
     finally:
-        one.close()
+        site.close()
 
 
 def reasons(events: list[dict[str, Any]]) -> list[str]:
@@ -279,7 +281,7 @@ def test_a_worker_told_to_stop_gives_its_command_back_between_two_tasks(site: Si
     assert leaving.wait(DEADLINE_S) == 0, site.output.read_text()
     assert len(site.lines()) == 4, "the task in flight was ended, the next one not begun"
     site.worker("other")
-    assert site.ask(lambda here: here.api.ended(run, timeout_s=DEADLINE_S))
+    assert site.ask(lambda embedded_runtime: embedded_runtime.api.ended(run, timeout_s=DEADLINE_S))
     events = site.events(run)
     assert reasons(events) == ["given_back"]
     assert len(site.lines()) == len(set(site.lines())) == 6
@@ -317,7 +319,7 @@ def test_a_worker_begins_nothing_after_a_cancel_that_was_answered(site: Site) ->
     site.server()
     worker, run = frozen_with_a_claim(site)
     lines = len(site.lines())
-    site.ask(lambda here: here.api.cancel(run, "enough"))
+    site.ask(lambda embedded_runtime: embedded_runtime.api.cancel(run, "enough"))
     assert site.state(run) == "CANCELLED"
     os.killpg(worker.pid, signal.SIGCONT)
     again = site.begin(ONE_TASK)

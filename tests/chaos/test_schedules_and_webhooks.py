@@ -31,7 +31,7 @@ from arclog.ports.storage.outbox import DELIVERED
 from arclog.ports.storage.schedules import NewSchedule, ScheduleView
 from arclog.ports.views.api import RegisterRequest
 from arclog.wiring.embedded import Embedded, embedded
-from tests.servers.web import Asked, Web, Wire
+from tests.servers.web import ReceivedRequest, Web, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -107,8 +107,8 @@ class Site:
 
     def ask(self, question: Callable[[Embedded], Any]) -> Any:
         async def go() -> Any:
-            async with embedded(Settings({"home": str(self.home)}), read_only=True) as here:
-                return await question(here)
+            async with embedded(Settings({"home": str(self.home)}), read_only=True) as runtime:
+                return await question(runtime)
 
         return asyncio.run(go())
 
@@ -116,11 +116,11 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     with Web() as web:
-        one = Site(tmp_path, web)
+        site = Site(tmp_path, web)
         try:
-            yield one
+            yield site
         finally:
-            one.kill()
+            site.kill()
 
 
 def test_killed_while_it_fires_and_delivers(site: Site) -> None:
@@ -129,7 +129,7 @@ def test_killed_while_it_fires_and_delivers(site: Site) -> None:
     count = 0
 
     @site.web.route("/hook")
-    async def hook(_: Asked, wire: Wire) -> None:
+    async def hook(_: ReceivedRequest, wire: Wire) -> None:
         nonlocal count
         count += 1
         await wire.answer(503 if count % REFUSED == 0 else 204)
@@ -145,8 +145,8 @@ def test_killed_while_it_fires_and_delivers(site: Site) -> None:
             ("backfilled", "0 * * * *"),
         ):
             client.schedules.add(NewSchedule(name, cron, "chaos/told", catch_up="all", overlap="queue"))
-        asked = client.schedules.backfill("backfilled", _text(past), _text(past + timedelta(hours=30)))
-    assert len(asked) == 31
+        backfilled = client.schedules.backfill("backfilled", _text(past), _text(past + timedelta(hours=30)))
+    assert len(backfilled) == 31
     moments = []
     for _ in range(KILLS):
         moments.append(round(random.uniform(0.4, 2.5), 3))
@@ -161,7 +161,7 @@ def test_killed_while_it_fires_and_delivers(site: Site) -> None:
         # What still waits of the others stays there: what ran has no gap all the same.
         views = [client.schedules.pause(name) for name in ("backfilled", "every_second", "odd_seconds")]
     site.until(lambda: site.ask(_all_told))
-    _checked(site, views, asked)
+    _checked(site, views, backfilled)
     assert site.process is not None
     site.process.terminate()
     assert site.process.wait(DEADLINE_S) == 0
@@ -183,9 +183,9 @@ def _fired_often(client: Client, name: str) -> bool:
     return span > timedelta(seconds=2 * KILLS)
 
 
-async def _all_told(here: Embedded) -> bool:
-    for run in await here.api.list(limit=10_000):
-        events = await here.api.events(run.execution_id, limit=1000)
+async def _all_told(embedded_runtime: Embedded) -> bool:
+    for run in await embedded_runtime.api.list(limit=10_000):
+        events = await embedded_runtime.api.events(run.execution_id, limit=1000)
         if events[-1]["event_type"] != "playbook.processed":
             return False
     return True
@@ -195,17 +195,17 @@ def _checked(site: Site, views: list[ScheduleView], asked: list[str]) -> None:
     ran: Counter[tuple[str, str]] = Counter()
     runs: set[str] = set()
 
-    async def look(here: Embedded) -> None:
-        for run in await here.api.list(limit=10_000):
+    async def look(embedded_runtime: Embedded) -> None:
+        for run in await embedded_runtime.api.list(limit=10_000):
             runs.add(run.execution_id)
-            events = await here.api.events(run.execution_id, limit=1000)
+            events = await embedded_runtime.api.events(run.execution_id, limit=1000)
             types = Counter(event["event_type"] for event in events)
             assert run.state == "COMPLETED"
             assert (types["playbook.finished"], types["playbook.processed"]) == (1, 1)
             schedule = events[0]["payload"]["workload"]["schedule"]
             ran[schedule["name"], schedule["due"]] += 1
-            (told,) = await here.engine.store.deliveries(int(run.execution_id))
-            assert told.state == DELIVERED
+            (delivery,) = await embedded_runtime.engine.store.deliveries(int(run.execution_id))
+            assert delivery.state == DELIVERED
 
     site.ask(look)
     assert set(ran.values()) == {1}, [time for time, count in ran.items() if count > 1]
@@ -218,12 +218,12 @@ def _checked(site: Site, views: list[ScheduleView], asked: list[str]) -> None:
         gaps = {later - earlier for earlier, later in pairwise(times)}
         assert gaps == {timedelta(seconds=step)}, f"{name}: a time is missing"
     received: set[str] = set()
-    for one in site.web.asked:
-        said = verify(SECRET, one.headers, one.body, seen=Seen())
-        assert (said["event"], said["delivery"]) == ("playbook.completed", f"{said['execution_id']}-1")
-        received.add(said["execution_id"])
+    for request in site.web.requests:
+        verified = verify(SECRET, request.headers, request.body, seen=Seen())
+        assert (verified["event"], verified["delivery"]) == ("playbook.completed", f"{verified['execution_id']}-1")
+        received.add(verified["execution_id"])
     assert received == runs
-    print(f"{len(runs)} runs, {len(site.web.asked)} webhooks")
+    print(f"{len(runs)} runs, {len(site.web.requests)} webhooks")
 
 
 def _text(moment: datetime) -> str:

@@ -26,7 +26,7 @@ import yaml
 from arclog.model.config.settings import Settings
 from arclog.wiring.embedded import embedded
 from tests.servers.postgres import Database
-from tests.servers.web import Asked, Web
+from tests.servers.web import ReceivedRequest, Web
 
 PLAYBOOK = Path(__file__).with_name("seed_pagination.yaml")
 SEED = int(os.environ.get("CHAOS_SEED", "20261115"))
@@ -64,27 +64,27 @@ class Api:
     def _pages() -> list[tuple[str, int]]:
         return [(path, page) for path, count in PAGES.items() for page in range(1, count + 1)]
 
-    async def _page(self, asked: Asked, wire: Any) -> None:
-        query = dict(asked.query)
+    async def _page(self, request: ReceivedRequest, wire: Any) -> None:
+        query = dict(request.query)
         page = int(query["page"])
         assert int(query["pageSize"]) == PAGE_SIZE
         with self._lock:
-            unwell = (asked.path, page) in self._unwell
-            self._unwell.discard((asked.path, page))
+            unwell = (request.path, page) in self._unwell
+            self._unwell.discard((request.path, page))
         if unwell:
-            await self._say(wire, 503, {"error": "busy"})
+            await self._reply(wire, 503, {"error": "busy"})
             return
-        last = PAGES[asked.path]
-        items = [{"id": page * 1000 + index, "name": f"{asked.path}'{index}"} for index in range(PAGE_SIZE)]
-        await self._say(wire, 200, {"data": items, "paging": {"page": page, "hasMore": page < last}})
+        last = PAGES[request.path]
+        items = [{"id": page * 1000 + index, "name": f"{request.path}'{index}"} for index in range(PAGE_SIZE)]
+        await self._reply(wire, 200, {"data": items, "paging": {"page": page, "hasMore": page < last}})
 
-    async def _gone(self, _: Asked, wire: Any) -> None:
-        await self._say(wire, 404, {"error": "nothing here"})
+    async def _gone(self, _: ReceivedRequest, wire: Any) -> None:
+        await self._reply(wire, 404, {"error": "nothing here"})
 
-    async def _closed(self, _: Asked, wire: Any) -> None:
-        await self._say(wire, 401, {"error": "who are you?"})
+    async def _closed(self, _: ReceivedRequest, wire: Any) -> None:
+        await self._reply(wire, 401, {"error": "who are you?"})
 
-    async def _say(self, wire: Any, status: int, body: Any) -> None:
+    async def _reply(self, wire: Any, status: int, body: Any) -> None:
         with self._lock:
             self.answers[status] += 1
         await wire.answer(status, json.dumps(body).encode(), {"Content-Type": "application/json"})
@@ -113,21 +113,21 @@ class Cli:
         with self.output.open("ab") as output:
             return subprocess.Popen(command, env=self.environment, stdout=output, stderr=output, start_new_session=True)
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.output.read_text()[-3000:] if self.output.exists() else ""
 
     def ids(self) -> list[str]:
         async def look() -> list[str]:
-            async with embedded(Settings({"home": str(self.home)}), read_only=True) as here:
-                return [one.execution_id for one in await here.api.list(limit=10)]
+            async with embedded(Settings({"home": str(self.home)}), read_only=True) as runtime:
+                return [run.execution_id for run in await runtime.api.list(limit=10)]
 
         return asyncio.run(look()) if (self.home / "arclog.db").exists() else []
 
     def story(self) -> tuple[Any, list[dict[str, Any]]]:
         async def look() -> tuple[Any, list[dict[str, Any]]]:
-            async with embedded(Settings({"home": str(self.home)}), read_only=True) as here:
-                (only,) = await here.api.list(limit=10)
-                return await here.api.summary(only.execution_id), await here.api.events(
+            async with embedded(Settings({"home": str(self.home)}), read_only=True) as runtime:
+                (only,) = await runtime.api.list(limit=10)
+                return await runtime.api.summary(only.execution_id), await runtime.api.events(
                     only.execution_id, limit=100_000
                 )
 
@@ -149,7 +149,9 @@ def database(postgres: Database) -> Database:
 
 def test_the_playbook_is_the_specs_own_word_for_word() -> None:
     """All but credential, SQL and workload stands in the published example, in the same order."""
-    step = next(one for one in yaml.safe_load(PLAYBOOK.read_text())["workflow"] if one["step"] == "fetch_all_endpoints")
+    step = next(
+        step for step in yaml.safe_load(PLAYBOOK.read_text())["workflow"] if step["step"] == "fetch_all_endpoints"
+    )
     assert [task["name"] for task in step["tool"]] == [
         "init_iter",
         "fetch_page",
@@ -197,7 +199,7 @@ def _checked(cli: Cli, database: Database) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_undisturbed(tmp_path: Path, database: Database, api: Api) -> None:
     cli = Cli(tmp_path / "plain", database, api)
-    assert cli.start(*cli.run).wait(100) == 0, cli.said()
+    assert cli.start(*cli.run).wait(100) == 0, cli.log_text()
     events = _checked(cli, database)
     unwell = api.answers[503]
     assert unwell == sum(1 for event in events if event["event_type"] == "task.attempt.failed") > 3
@@ -236,7 +238,7 @@ def _until_it_ends(cli: Cli, random: Random, most: int) -> list[float]:
             process.wait()
             moments.append(moment)
         else:
-            assert code == 0, f"after kills at {moments}: {cli.said()}"
+            assert code == 0, f"after kills at {moments}: {cli.log_text()}"
             return moments
         ids = cli.ids()
         if ids:

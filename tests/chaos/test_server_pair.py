@@ -79,8 +79,8 @@ class Pair(Site):
     def ask(self, question: Callable[[Embedded], Any], *, read_only: bool = False) -> Any:
         async def go() -> Any:
             settings = Settings({"home": str(self.home), "store.url": self._url})
-            async with embedded(settings, read_only=read_only) as here:
-                return await question(here)
+            async with embedded(settings, read_only=read_only) as runtime:
+                return await question(runtime)
 
         return asyncio.run(go())
 
@@ -98,15 +98,15 @@ class Pair(Site):
     def run_at(self, index: int, **workload: Any) -> str:
         self.ask_at(index, "/api/execute", {"playbook": CHILD})
         body = {"playbook": PLAYBOOK, "workload": {"ledger": str(self.ledger), **workload}}
-        found: str = self.ask_at(index, "/api/execute", body)["execution_id"]
-        return found
+        execution_id: str = self.ask_at(index, "/api/execute", body)["execution_id"]
+        return execution_id
 
     def ended_at(self, index: int, execution_id: str) -> str:
         end = time.monotonic() + DEADLINE_S
-        while (told := self.ask_at(index, f"/api/executions/{execution_id}/status"))["ended_at"] is None:
+        while (answer_body := self.ask_at(index, f"/api/executions/{execution_id}/status"))["ended_at"] is None:
             assert time.monotonic() < end, self.output.read_text()
             time.sleep(0.05)
-        state: str = told["state"]
+        state: str = answer_body["state"]
         return state
 
     def whole_log(self, execution_id: str) -> list[dict[str, Any]]:
@@ -143,11 +143,11 @@ def pair(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pair]:
     if request.param == "postgres":
         pytest.importorskip("arclog.stores.postgres")
         url = request.getfixturevalue("postgres").dsn
-    one = Pair(tmp_path, url)
+    pair = Pair(tmp_path, url)
     try:
-        yield one
+        yield pair
     finally:
-        one.close()
+        pair.close()
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,8 @@ def test_a_run_is_taken_over_from_a_process_that_stands_still(tmp_path: Path) ->
     assert first.returncode == 0
     assert msgspec.json.decode(late)["state"] == "COMPLETED"
     assert sorted(ledger.read_text().split()) == ["one", "three", "two", "two"]
-    told, _ = arclog(tmp_path, "events", "last", "--json").communicate(timeout=DEADLINE_S)
-    events = [msgspec.json.decode(line) for line in told.split("\n") if line]
+    output, _ = arclog(tmp_path, "events", "last", "--json").communicate(timeout=DEADLINE_S)
+    events = [msgspec.json.decode(line) for line in output.split("\n") if line]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     types = [event["event_type"] for event in events]
     assert [types.count(kind) for kind in ("step.done", "task.done", "playbook.finished")] == [3, 3, 1]

@@ -18,5 +18,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if len(counted) > 1:
         terminalreporter.section("conformance")
         for (port, backend), outcomes in sorted(counted.items()):
-            told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
-            terminalreporter.write_line(f"{port:8} {backend.removeprefix('Test'):32} {told}")
+            counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+            terminalreporter.write_line(f"{port:8} {backend.removeprefix('Test'):32} {counts}")

@@ -12,6 +12,6 @@ from arclog.wiring.embedded import embedded
 class TestEngineApi(ApiContract):
     @pytest.fixture
     async def api(self, tmp_path: Path) -> AsyncIterator[Api]:
-        async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
-            await here.start_worker()
-            yield here.api
+        async with embedded(Settings({"home": str(tmp_path / "home")})) as runtime:
+            await runtime.start_worker()
+            yield runtime.api

@@ -22,14 +22,14 @@ from tests.servers.workplace import served
 
 @asynccontextmanager
 async def opened(home: Path) -> AsyncIterator[Embedded]:
-    async with embedded(Settings({"home": str(home)})) as here:
-        yield here
+    async with embedded(Settings({"home": str(home)})) as runtime:
+        yield runtime
 
 
-def lapsing(here: Embedded):
+def lapsing(embedded_runtime: Embedded):
     async def lapse(execution_id: int) -> None:
-        for record in await here.engine.store.commands(execution_id):
-            await here.control.end_lease(record)
+        for record in await embedded_runtime.engine.store.commands(execution_id):
+            await embedded_runtime.control.end_lease(record)
 
     return lapse
 
@@ -37,25 +37,25 @@ def lapsing(here: Embedded):
 class TestEngineControl(ControlContract):
     @pytest.fixture
     async def ground(self, tmp_path: Path) -> AsyncIterator[Ground]:
-        async with opened(tmp_path) as here:
-            yield Ground(here.control, here.api, lapsing(here))
+        async with opened(tmp_path) as runtime:
+            yield Ground(runtime.control, runtime.api, lapsing(runtime))
 
 
 class TestScopedControl(ControlContract):
     @pytest.fixture
     async def ground(self, tmp_path: Path) -> AsyncIterator[Ground]:
-        async with opened(tmp_path) as here:
-            engine = here.engine
+        async with opened(tmp_path) as runtime:
+            engine = runtime.engine
             worker = Principal("w", "default", frozenset({"worker"}), subject="key")
             boundary = Boundary.of(worker, engine.settings)
-            control = ScopedControl(here.control, engine.store, engine.clock, boundary)
-            yield Ground(control, here.api, lapsing(here))
+            control = ScopedControl(runtime.control, engine.store, engine.clock, boundary)
+            yield Ground(control, runtime.api, lapsing(runtime))
 
 
 class TestRemoteControl(ControlContract):
     @pytest.fixture
     async def ground(self, tmp_path: Path) -> AsyncIterator[Ground]:
-        async with opened(tmp_path) as here, served(here) as url:
+        async with opened(tmp_path) as runtime, served(runtime) as url:
             connection = Connection(url, Settings({"client.patience_s": 0}))
-            yield Ground(RemoteControl(Transport(connection)), here.api, lapsing(here))
+            yield Ground(RemoteControl(Transport(connection)), runtime.api, lapsing(runtime))
             await connection.close()

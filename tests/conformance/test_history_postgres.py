@@ -14,6 +14,6 @@ class TestHistoryOnPostgres(HistoryRules):
     @pytest.fixture
     async def api(self, tmp_path: Path, postgres: Database) -> AsyncIterator[Api]:
         settings = Settings({"home": str(tmp_path / "home"), "store.url": postgres.dsn})
-        async with embedded(settings) as here:
-            await here.start_worker()
-            yield here.api
+        async with embedded(settings) as runtime:
+            await runtime.start_worker()
+            yield runtime.api

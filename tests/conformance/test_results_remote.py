@@ -32,7 +32,7 @@ class ServerThread:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        async with embedded(self._settings) as here, served(here, self._settings) as self.url:
+        async with embedded(self._settings) as runtime, served(runtime, self._settings) as self.url:
             self._ready.set()
             await self._stop.wait()
 

@@ -46,8 +46,8 @@ def test_our_services(name: str):
     if "entrypoint" not in service:
         command, *rest = service["command"]
         parser_of(command).parse(rest)
-    known = {row.variable for row in TABLE} | {f"{row.variable}_FILE" for row in TABLE}
-    assert {variable for variable in service.get("environment", {}) if variable.startswith("ARCLOG_")} <= known
+    variables = {row.variable for row in TABLE} | {f"{row.variable}_FILE" for row in TABLE}
+    assert {variable for variable in service.get("environment", {}) if variable.startswith("ARCLOG_")} <= variables
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     build = service["build"]

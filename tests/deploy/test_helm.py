@@ -55,8 +55,8 @@ EVERYTHING: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def helm() -> Iterator[Helm]:
-    with Helm() as one:
-        yield one
+    with Helm() as helm:
+        yield helm
 
 
 @pytest.fixture(scope="module")
@@ -70,16 +70,16 @@ def everything(helm: Helm) -> list[dict[str, Any]]:
 
 
 def named(objects: list[dict[str, Any]], kind: str, part: str = "") -> dict[str, Any]:
-    (one,) = [each for each in objects if each["kind"] == kind and part in each["metadata"]["name"]]
-    return one
+    (only,) = [resource for resource in objects if resource["kind"] == kind and part in resource["metadata"]["name"]]
+    return only
 
 
 def containers(objects: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [
-        (each["spec"]["template"]["spec"], container)
-        for each in objects
-        if each["kind"] == "Deployment"
-        for container in each["spec"]["template"]["spec"]["containers"]
+        (resource["spec"]["template"]["spec"], container)
+        for resource in objects
+        if resource["kind"] == "Deployment"
+        for container in resource["spec"]["template"]["spec"]["containers"]
     ]
 
 
@@ -90,17 +90,17 @@ def test_helm_lint_has_nothing_to_say(helm: Helm):
 @pytest.mark.parametrize("version", KUBERNETES)
 def test_every_object_fits_kubernetes(plain: list[dict[str, Any]], everything: list[dict[str, Any]], version: str):
     kinds = set()
-    for each in [*plain, *everything]:
-        kinds.add(each["kind"])
-        if each["kind"] not in FOREIGN:
-            kubernetes_validate.validate(each, version, strict=True)
+    for resource in [*plain, *everything]:
+        kinds.add(resource["kind"])
+        if resource["kind"] not in FOREIGN:
+            kubernetes_validate.validate(resource, version, strict=True)
     assert kinds == FOREIGN | {
         "Deployment", "Service", "ServiceAccount", "PodDisruptionBudget", "HorizontalPodAutoscaler", "Ingress", "NetworkPolicy",
     }  # fmt: skip
 
 
 def test_what_is_not_asked_for_is_not_made(plain: list[dict[str, Any]]):
-    kinds = sorted(each["kind"] for each in plain)
+    kinds = sorted(resource["kind"] for resource in plain)
     assert kinds == [
         "Deployment", "Deployment", "NetworkPolicy", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceAccount",
     ]  # fmt: skip
@@ -108,13 +108,13 @@ def test_what_is_not_asked_for_is_not_made(plain: list[dict[str, Any]]):
 
 def test_every_container_runs_what_arclog_understands(plain: list[dict[str, Any]], everything: list[dict[str, Any]]):
     """Arguments parse with our own parser, and every ARCLOG_ variable is one that a start accepts."""
-    known = {row.variable for row in TABLE} | {"ARCLOG_TOKEN"}
+    settings = {row.variable for row in TABLE} | {"ARCLOG_TOKEN"}
     for _, container in containers([*plain, *everything]):
         command, *rest = container["args"]
         parser_of(command).parse(rest)
-        variables = [each["name"] for each in container["env"]]
+        variables = [variable["name"] for variable in container["env"]]
         assert len(variables) == len(set(variables))
-        assert {name for name in variables if name.startswith("ARCLOG_")} <= known
+        assert {name for name in variables if name.startswith("ARCLOG_")} <= settings
         assert container["image"] == f"arclog:{__version__}"
 
 
@@ -141,22 +141,24 @@ def test_servers_are_probed_and_leave_slowly(plain: list[dict[str, Any]]):
 
 def test_no_secret_is_written_out(everything: list[dict[str, Any]]):
     for _, container in containers(everything):
-        for each in container["env"]:
-            if each["name"] in ("ARCLOG_STORE_URL", "ARCLOG_BUS_URL", "ARCLOG_TOKEN"):
-                assert set(each) == {"name", "valueFrom"}
+        for variable in container["env"]:
+            if variable["name"] in ("ARCLOG_STORE_URL", "ARCLOG_BUS_URL", "ARCLOG_TOKEN"):
+                assert set(variable) == {"name", "valueFrom"}
 
 
 def test_all_servers_are_given_one_key_and_workers_that_are_to_have_it(everything: list[dict[str, Any]]):
     """As a file from the same Kubernetes secret, with rights that arclog takes: not its own file, and readable."""
     having = []
     for pod, container in containers(everything):
-        found = {each["name"]: each.get("value") for each in container["env"]}.get("ARCLOG_SECRETS_KEY_FILE")
-        volumes = [each["secret"] for each in pod["volumes"] if "secret" in each]
-        assert bool(found) == bool(volumes)
-        if found:
-            (mount,) = [each for each in container["volumeMounts"] if each.get("readOnly")]
+        key_file = {variable["name"]: variable.get("value") for variable in container["env"]}.get(
+            "ARCLOG_SECRETS_KEY_FILE"
+        )
+        volumes = [volume["secret"] for volume in pod["volumes"] if "secret" in volume]
+        assert bool(key_file) == bool(volumes)
+        if key_file:
+            (mount,) = [volumemount for volumemount in container["volumeMounts"] if volumemount.get("readOnly")]
             ((item,),) = [volume["items"] for volume in volumes]
-            assert f"{mount['mountPath']}/{item['path']}" == found
+            assert f"{mount['mountPath']}/{item['path']}" == key_file
             assert (volumes[0]["defaultMode"], item["key"]) == (0o440, "secrets-key")
             assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]
             having.append(container["args"][-1])
@@ -165,22 +167,22 @@ def test_all_servers_are_given_one_key_and_workers_that_are_to_have_it(everythin
 
 def test_a_deployment_for_each_pool(everything: list[dict[str, Any]]):
     pools = {
-        each["metadata"]["labels"]["arclog/pool"]: each
-        for each in everything
-        if each["kind"] == "Deployment" and "worker" in each["metadata"]["name"]
+        result["metadata"]["labels"]["arclog/pool"]: result
+        for result in everything
+        if result["kind"] == "Deployment" and "worker" in result["metadata"]["name"]
     }
     assert set(pools) == {"default", "gpu_A.1", "heavy"}
     assert pools["gpu_A.1"]["metadata"]["name"] == "all-arclog-worker-gpu-a-1"
     # Whoever scales a deployment owns its number of replicas.
-    assert {pool: "replicas" in each["spec"] for pool, each in pools.items()} == {
+    assert {pool: "replicas" in deployment["spec"] for pool, deployment in pools.items()} == {
         "default": False,
         "gpu_A.1": False,
         "heavy": True,
     }
-    for name, each in pools.items():
-        selector = each["spec"]["selector"]["matchLabels"]
-        assert selector.items() <= each["spec"]["template"]["metadata"]["labels"].items()
-        assert each["spec"]["template"]["spec"]["containers"][0]["args"] == ["worker", "--pool", name]
+    for name, deployment in pools.items():
+        selector = deployment["spec"]["selector"]["matchLabels"]
+        assert selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+        assert deployment["spec"]["template"]["spec"]["containers"][0]["args"] == ["worker", "--pool", name]
 
 
 def test_the_service_and_the_policies_select_the_servers(plain: list[dict[str, Any]]):

@@ -41,22 +41,22 @@ class Step(NamedTuple):
 def steps() -> list[Step]:
     """The instructions; comments and line ends within them taken out."""
     text = re.sub(r"(?m)^#.*\n", "", DOCKERFILE.read_text()).replace("\\\n", " ")
-    found, stage = [], 0
+    instructions, stage = [], 0
     for line in filter(None, map(str.strip, text.splitlines())):
         word, _, rest = line.partition(" ")
         stage += word == "FROM"
-        found.append(Step(stage, word, re.sub(r"--mount=\S+\s+", "", rest.strip())))
-    return found
+        instructions.append(Step(stage, word, re.sub(r"--mount=\S+\s+", "", rest.strip())))
+    return instructions
 
 
 #: The stages: the console's pages, the environment, the image itself.
 CONSOLE, BUILD, IMAGE = 1, 2, 3
 
 
-def one(word: str) -> str:
+def instruction(word: str) -> str:
     """The only such instruction of the image itself."""
-    (found,) = [step.rest for step in steps() if step.word == word and step.stage == steps()[-1].stage]
-    return found
+    (instructions,) = [step.rest for step in steps() if step.word == word and step.stage == steps()[-1].stage]
+    return instructions
 
 
 def test_hadolint_has_nothing_to_say():
@@ -79,9 +79,9 @@ def test_what_is_copied_is_there_and_let_through():
 
 
 def test_the_image_runs_as_nobody_and_both_commands_parse():
-    assert one("USER") == "10001:10001"
-    assert json.loads(one("ENTRYPOINT")) == ["arclog"]
-    command, *rest = json.loads(one("CMD"))
+    assert instruction("USER") == "10001:10001"
+    assert json.loads(instruction("ENTRYPOINT")) == ["arclog"]
+    command, *rest = json.loads(instruction("CMD"))
     parser_of(command).parse(rest)
     parser_of("worker").parse(["--server", "http://server:8420", "--pool", "gpu"])
 
@@ -182,8 +182,8 @@ def _copied(sources: list[Path], target: Path) -> None:
 
 def _environment(**more: str) -> dict[str, str]:
     """What the image's ENV says, with the moved folder's PATH."""
-    said = dict(re.findall(r"(\w+)=(\S+)", one("ENV")))
-    return {**{name: value for name, value in said.items() if name != "PATH"}, **more}
+    variables = dict(re.findall(r"(\w+)=(\S+)", instruction("ENV")))
+    return {**{name: value for name, value in variables.items() if name != "PATH"}, **more}
 
 
 def test_what_built_it_is_not_in_it(built: Built):
@@ -209,19 +209,19 @@ def test_its_server_lives_and_ends_as_an_unprivileged_user(built: Built):
         ARCLOG_SERVER_PORT=str(port),
         HOME="/nonexistent",
     )
-    arclog = str(built.prefix / "bin" / json.loads(one("ENTRYPOINT"))[0])
+    arclog = str(built.prefix / "bin" / json.loads(instruction("ENTRYPOINT"))[0])
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(words, env=env, cwd=home, user=built.uid, capture_output=True, text=True)
 
     # Where others can reach it, it wants a key first, and says so.
-    refused = run(arclog, *json.loads(one("CMD")))
+    refused = run(arclog, *json.loads(instruction("CMD")))
     assert refused.returncode == 2
     assert "create a key first" in refused.stderr
     made = run(arclog, "key", "create", "--quiet", "--name", "me", "--role", "admin")
     assert made.returncode == 0, made.stderr
     server = subprocess.Popen(
-        [arclog, *json.loads(one("CMD"))],
+        [arclog, *json.loads(instruction("CMD"))],
         env=env,
         cwd=home,
         user=built.uid,
@@ -235,16 +235,16 @@ def test_its_server_lives_and_ends_as_an_unprivileged_user(built: Built):
         while "console, API" not in (line := server.stdout.readline()):
             seen.append(line)
             assert line, f"the server ended: {seen}"
-        (check,) = re.findall(r"CMD (\[.*\])", one("HEALTHCHECK"))
+        (check,) = re.findall(r"CMD (\[.*\])", instruction("HEALTHCHECK"))
         healthy = run(*json.loads(check))
         assert healthy.returncode == 0, healthy.stderr
         request = urllib.request.Request(
             f"http://127.0.0.1:{port}/api/doctor", headers={"authorization": f"Bearer {made.stdout.strip()}"}
         )
         with urllib.request.urlopen(request, timeout=30) as answer:
-            found: dict[str, Any] = json.load(answer)
-        assert {check["status"] for check in found["checks"]} <= {"ok", "warn"}, found
-        server.send_signal(getattr(signal, one("STOPSIGNAL")))
+            instructions: dict[str, Any] = json.load(answer)
+        assert {check["status"] for check in instructions["checks"]} <= {"ok", "warn"}, instructions
+        server.send_signal(getattr(signal, instruction("STOPSIGNAL")))
         assert server.wait(60) == 0
     finally:
         server.kill()

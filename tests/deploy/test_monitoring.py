@@ -32,12 +32,12 @@ def panels() -> list[dict[str, Any]]:
 
 
 def queries() -> list[tuple[str, str]]:
-    found = [(panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]]
-    found += [(rule["alert"], rule["expr"]) for rule in RULES]
+    expressions = [(panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]]
+    expressions += [(rule["alert"], rule["expr"]) for rule in RULES]
     chart = (DEPLOY / "helm/arclog/templates/workers.yaml").read_text()
     scaling = re.findall(r"(?m)^\s+query: (.*)$", chart)
     assert len(scaling) == 1
-    return [*found, ("keda", scaling[0].replace("{{ $worker.pool }}", "gpu"))]
+    return [*expressions, ("keda", scaling[0].replace("{{ $worker.pool }}", "gpu"))]
 
 
 def selectors(expression: Any) -> Iterator[Any]:
@@ -46,9 +46,9 @@ def selectors(expression: Any) -> Iterator[Any]:
         yield expression
     for name in ("expr", "lhs", "rhs", "vector_selector", "args", "param"):
         inner = getattr(expression, name, None)
-        for each in inner if isinstance(inner, list) else [inner]:
-            if each is not None and not isinstance(each, str | float | int):
-                yield from selectors(each)
+        for child in inner if isinstance(inner, list) else [inner]:
+            if child is not None and not isinstance(child, str | float | int):
+                yield from selectors(child)
 
 
 def grouped(expression: Any) -> Iterator[str]:
@@ -57,7 +57,7 @@ def grouped(expression: Any) -> Iterator[str]:
 
 
 @pytest.fixture
-async def told(tmp_path: Path) -> dict[str, set[str]]:
+async def metrics(tmp_path: Path) -> dict[str, set[str]]:
     """Every metric of a real server that has worked and has work left, and its labels."""
     with running_nats() as nats:
         settings: dict[str, Any] = {"bus.url": nats.url}
@@ -65,11 +65,11 @@ async def told(tmp_path: Path) -> dict[str, set[str]]:
             await _work(server)
             async with server.client() as client:
                 text = (await client.get("/metrics")).text
-    found: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
-    return found
+            names.setdefault(sample.name, set()).update(sample.labels)
+    return names
 
 
 async def _work(server: RunningServer) -> None:
@@ -83,40 +83,40 @@ async def _work(server: RunningServer) -> None:
                         pass
 
 
-def test_every_figure_that_is_asked_for_is_told(told: dict[str, set[str]]):
+def test_every_figure_that_is_asked_for_is_told(metrics: dict[str, set[str]]):
     wrong = []
     for where, query in queries():
         expression = promql_parser.parse(query.replace("$__rate_interval", "5m").replace("$job", ".*"))
-        found = list(selectors(expression))
-        assert found, f"{where} asks for nothing: {query}"
-        for each in found:
-            if each.name not in told:
-                wrong.append(f"{where}: there is no {each.name}")
+        selectors_used = list(selectors(expression))
+        assert selectors_used, f"{where} asks for nothing: {query}"
+        for selector in selectors_used:
+            if selector.name not in metrics:
+                wrong.append(f"{where}: there is no {selector.name}")
                 continue
-            labels = {matcher.name for matcher in each.matchers.matchers} | set(grouped(query))
-            missing = labels - told[each.name] - ADDED
+            labels = {matcher.name for matcher in selector.matchers.matchers} | set(grouped(query))
+            missing = labels - metrics[selector.name] - ADDED
             # A label that belongs to another metric of the same query is checked there.
-            others = set().union(*(told.get(other.name, set()) for other in found))
+            others = set().union(*(metrics.get(other.name, set()) for other in selectors_used))
             if missing - others:
-                wrong.append(f"{where}: {each.name} has no label {', '.join(missing - others)}")
+                wrong.append(f"{where}: {selector.name} has no label {', '.join(missing - others)}")
     assert wrong == []
 
 
-def test_the_test_above_would_find_a_wrong_name(told: dict[str, set[str]]):
+def test_the_test_above_would_find_a_wrong_name(metrics: dict[str, set[str]]):
     expression = promql_parser.parse(
         'sum by (pool) (rate(arclog_nonsense_total{colour="red"}[5m])) / arclog_queue_depth'
     )
     assert {selector.name for selector in selectors(expression)} == {"arclog_nonsense_total", "arclog_queue_depth"}
-    assert "arclog_nonsense_total" not in told
-    assert "colour" not in told["arclog_queue_depth"]
+    assert "arclog_nonsense_total" not in metrics
+    assert "colour" not in metrics["arclog_queue_depth"]
 
 
-def test_every_figure_of_a_server_is_shown_somewhere(told: dict[str, set[str]]):
-    asked = " ".join(query for _, query in queries())
+def test_every_figure_of_a_server_is_shown_somewhere(metrics: dict[str, set[str]]):
+    expressions = " ".join(query for _, query in queries())
     forgotten = {
         name
-        for name in told
-        if name.startswith("arclog_") and not name.endswith(("_created", "_sum", "_count")) and name not in asked
+        for name in metrics
+        if name.startswith("arclog_") and not name.endswith(("_created", "_sum", "_count")) and name not in expressions
     }
     assert forgotten == set()
 

@@ -27,8 +27,8 @@ def analyze(tmp_path: Path):
         pytest.skip("there is no systemd-analyze here (Debian: apt install systemd)")
 
     def run(unit: Path, *words: str) -> subprocess.CompletedProcess[str]:
-        for each in UNITS:
-            (tmp_path / each.name).write_text(each.read_text().replace("/opt/arclog/bin/arclog", "/bin/true"))
+        for path in UNITS:
+            (tmp_path / path.name).write_text(path.read_text().replace("/opt/arclog/bin/arclog", "/bin/true"))
         named = tmp_path / unit.name.replace("@.", "@gpu.")
         if words[0] == "security":
             named = tmp_path / unit.name
@@ -65,8 +65,8 @@ def test_it_starts_what_arclog_understands(unit: Path):
     program, command, *rest = shlex.split(line.replace("%i", "gpu"))
     assert program == "/opt/arclog/bin/arclog"
     parser_of(command).parse(rest)
-    known = {row.variable for row in TABLE}
-    assert set(re.findall(r"\b(ARCLOG_[A-Z_]+)=", "\n".join(re.findall(r"(?m)^Environment=.*$", text)))) <= known
+    variables = {row.variable for row in TABLE}
+    assert set(re.findall(r"\b(ARCLOG_[A-Z_]+)=", "\n".join(re.findall(r"(?m)^Environment=.*$", text)))) <= variables
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

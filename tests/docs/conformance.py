@@ -12,7 +12,7 @@ _SUITES = "arclog.testing.conformance."
 
 def suites() -> dict[str, list[tuple[str, str, int]]]:
     """By port: (backend or way, the first line of what its test says, how many rules it is held to)."""
-    found: dict[str, list[tuple[str, str, int]]] = {}
+    by_port: dict[str, list[tuple[str, str, int]]] = {}
     for path in sorted(TESTS.glob("test_*.py")):
         module = importlib.import_module(f"tests.conformance.{path.stem}")
         for name, case in inspect.getmembers(module, inspect.isclass):
@@ -20,10 +20,10 @@ def suites() -> dict[str, list[tuple[str, str, int]]]:
             if case.__module__ != module.__name__ or not name.startswith("Test") or not contracts:
                 continue
             port = min(contracts).removeprefix(_SUITES).partition(".")[0]
-            rules = sum(each.startswith("test_") for each in dir(case))
+            rules = sum(attribute.startswith("test_") for attribute in dir(case))
             about, _, _ = (vars(case).get("__doc__") or module.__doc__ or "").strip().partition("\n")
-            found.setdefault(port, []).append((name.removeprefix("Test"), about, rules))
-    return found
+            by_port.setdefault(port, []).append((name.removeprefix("Test"), about, rules))
+    return by_port
 
 
 def conformance_page() -> str:

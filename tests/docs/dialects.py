@@ -143,7 +143,7 @@ def _canonical(name: str, statuses: Sequence[str]) -> str:
 def dialects_page() -> str:
     parts = [
         _HEAD,
-        _table(("dialect", "what it is"), ((f"`{one.name}`", one.doc) for one in DIALECTS.values())),
+        _table(("dialect", "what it is"), ((f"`{dialect.name}`", dialect.doc) for dialect in DIALECTS.values())),
         _CURSORS,
     ]
     parts += [
@@ -151,8 +151,8 @@ def dialects_page() -> str:
         _table(
             ("canonical", "lifecycle", "status", "layer"),
             (
-                (_canonical(one.canonical, one.statuses), f"`{one.name}`", one.state, one.layer)
-                for one in lifecycle.TABLE
+                (_canonical(row.canonical, row.statuses), f"`{row.name}`", row.state, row.layer)
+                for row in lifecycle.TABLE
             ),
         ),
         _LIFECYCLE_MORE,

@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[2] / "docs/bus.md"
 async def test_the_consumer_prints_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = PAGE.read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (said,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    (matches,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
 
     def told() -> str:
         out = io.StringIO()
@@ -38,4 +38,4 @@ async def test_the_consumer_prints_what_the_page_shows(tmp_path: Path, monkeypat
             await client.execute(
                 ExecuteRequest("metadata: {name: hello}\nworkflow: [{step: start, tool: {kind: noop}}]")
             )
-            assert await consuming == said
+            assert await consuming == matches

@@ -24,14 +24,14 @@ def _prose(text: str) -> str:
 
 def _anchors(path: Path) -> set[str]:
     """Headings as GitHub names them."""
-    found: set[str] = set()
+    anchors: set[str] = set()
     for heading in re.findall(r"(?m)^#+ (.*)$", _prose(path.read_text(encoding="utf-8"))):
         plain = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
         number = 0
-        while (name := f"{plain}-{number}" if number else plain) in found:
+        while (name := f"{plain}-{number}" if number else plain) in anchors:
             number += 1
-        found.add(name)
-    return found
+        anchors.add(name)
+    return anchors
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -57,13 +57,13 @@ def test_the_reference_tells_of_every_key_of_a_kind(kind: str) -> None:
 
 def test_decisions_are_numbered_in_order_and_listed_with_their_titles() -> None:
     index = (ROOT / "docs/adr/README.md").read_text(encoding="utf-8")
-    known: set[str] = set()
+    numbers: set[str] = set()
     for path in sorted(ROOT.glob("docs/adr/[0-9]*.md")):
         title, _, body = path.read_text(encoding="utf-8").partition("\n")
         digits, _, words = title.removeprefix("# ").partition(". ")
         assert digits == path.name[:3], f"{path.name} has another number in its title"
-        assert digits not in known, f"{path.name}: the number is taken"
-        known.add(digits)
+        assert digits not in numbers, f"{path.name}: the number is taken"
+        numbers.add(digits)
         assert f"- [{digits}]({path.name}) {words}\n" in index
         assert re.findall(r"(?m)^## (.*)$", body) == ["Question", "Decision", "Because", "Costs"], path.name
         assert body.startswith("\nStatus: "), path.name

@@ -29,9 +29,9 @@ async def test_the_tour_over_http(server: RunningServer, tmp_path: Path) -> None
     process = await asyncio.create_subprocess_exec(
         "bash", "-c", script, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    said, wrong = await process.communicate()
-    assert process.returncode == 0, wrong.decode() + said.decode()
-    lines = said.decode().splitlines()
+    output, wrong = await process.communicate()
+    assert process.returncode == 0, wrong.decode() + output.decode()
+    lines = output.decode().splitlines()
     streamed = [
         json.loads(line[6:])["event_type"] for line in stream.read_text().splitlines() if line.startswith("data: ")
     ]

@@ -38,13 +38,13 @@ async def test_all_of_it_with_keys_a_worker_and_a_schedule(server: RunningServer
     finally:
         if process.returncode is None:
             process.kill()
-    said = raw.decode()
-    assert process.returncode == 0, wrong.decode() + said
-    assert "without a key: 401" in said
-    streamed = [json.loads(line[6:]) for line in said.splitlines() if line.startswith("data: ")]
+    text = raw.decode()
+    assert process.returncode == 0, wrong.decode() + text
+    assert "without a key: 401" in text
+    streamed = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
     assert [event.get("step") for event in streamed] == ["here", "there", None]
     assert streamed[-1]["event_type"] == "playbook.finished"
-    answers: list[dict[str, Any]] = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    answers: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     (status,) = [answer for answer in answers if "completion_inferred" in answer]
     assert (len(status), status["state"]) == (7, "COMPLETED")
     pages = [answer["events"] for answer in answers if "events" in answer]

@@ -31,17 +31,17 @@ in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Embedded]:
+async def embedded_runtime(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Embedded]:
     home = tmp_path_factory.mktemp("values") / "home"
-    async with embedded(Settings({"home": str(home)})) as here:
-        await here.start_worker()
-        yield here
+    async with embedded(Settings({"home": str(home)})) as runtime:
+        await runtime.start_worker()
+        yield runtime
 
 
-async def result_of(here: Embedded, playbook: str) -> Any:
-    started = await here.api.execute(ExecuteRequest(playbook, "example.yaml"))
-    await here.api.ended(started.execution_id)
-    summary = await here.api.summary(started.execution_id)
+async def result_of(embedded_runtime: Embedded, playbook: str) -> Any:
+    started = await embedded_runtime.api.execute(ExecuteRequest(playbook, "example.yaml"))
+    await embedded_runtime.api.ended(started.execution_id)
+    summary = await embedded_runtime.api.summary(started.execution_id)
     assert summary.state == "COMPLETED", summary.error
     return summary.result
 
@@ -52,10 +52,10 @@ def test_every_playbook_has_its_result() -> None:
 
 @in_one_loop
 @pytest.mark.parametrize("name", EXAMPLES)
-async def test_an_example_gives_what_the_page_says(here: Embedded, name: str) -> None:
+async def test_an_example_gives_what_the_page_says(embedded_runtime: Embedded, name: str) -> None:
     playbook, expected = EXAMPLES[name]
     assert build(playbook, "example.yaml", KINDS).findings == []
-    assert await result_of(here, playbook) == expected
+    assert await result_of(embedded_runtime, playbook) == expected
 
 
 def test_the_page_names_every_name_in_scope() -> None:
@@ -104,5 +104,5 @@ workflow:
 
 @in_one_loop
 @pytest.mark.parametrize("size", [1, 100_000])
-async def test_a_view_is_the_same_whatever_the_size_of_the_data(here: Embedded, size: int) -> None:
-    assert await result_of(here, SAME.format(size=size)) == [["ok", *["mine"] * 6], "mine", "mine"]
+async def test_a_view_is_the_same_whatever_the_size_of_the_data(embedded_runtime: Embedded, size: int) -> None:
+    assert await result_of(embedded_runtime, SAME.format(size=size)) == [["ok", *["mine"] * 6], "mine", "mine"]

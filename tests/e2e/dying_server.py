@@ -111,35 +111,35 @@ async def main(home: str, what: str, argument: str) -> None:
             **({} if what == "release" else LOOSE),
         }
     )
-    async with embedded(settings) as here, asyncio.timeout(60):
-        await here.free_dead()
-        here.start_duties()
-        await here.start_worker(unattended=True)
+    async with embedded(settings) as runtime, asyncio.timeout(60):
+        await runtime.free_dead()
+        runtime.start_duties()
+        await runtime.start_worker(unattended=True)
         if what == "start":
-            started = await here.api.execute(ExecuteRequest(playbook=argument))
+            started = await runtime.api.execute(ExecuteRequest(playbook=argument))
             sys.stdout.write(started.execution_id + "\n")
             sys.stdout.flush()
             if APART in argument:  # claimed by somebody who never reports
                 worker = WorkerInfo(worker_id="gone", kinds=("noop",), pools=(APART,))
-                assert await here.control.claim(worker, 1, 20.0)
-            await here.api.ended(started.execution_id)
+                assert await runtime.control.claim(worker, 1, 20.0)
+            await runtime.api.ended(started.execution_id)
         elif what == "serve":
-            healthy = await here.api.execute(ExecuteRequest(playbook=HEALTHY))
-            await here.api.ended(healthy.execution_id)
+            healthy = await runtime.api.execute(ExecuteRequest(playbook=HEALTHY))
+            await runtime.api.ended(healthy.execution_id)
             if argument == "wait":
                 await asyncio.sleep(30)
-            while argument == "held" and "poison" not in str(await here.api.why(os.environ["RUN"])):  # noqa: ASYNC110 - it is in the store
+            while argument == "held" and "poison" not in str(await runtime.api.why(os.environ["RUN"])):  # noqa: ASYNC110 - it is in the store
                 await asyncio.sleep(0.05)
             try:
-                why: object = await here.api.why(os.environ["RUN"])
+                why: object = await runtime.api.why(os.environ["RUN"])
             except Poisoned as problem:  # its log is not read
                 why = problem
-            state = (await here.api.summary(healthy.execution_id)).state
+            state = (await runtime.api.summary(healthy.execution_id)).state
             sys.stdout.write(json.dumps({"healthy": state, "why": str(why)}))
         else:
-            answer = await here.api.signal(os.environ["RUN"], SignalRequest("RESUME"))
-            await here.api.ended(os.environ["RUN"])
-            summary = await here.api.summary(os.environ["RUN"])
+            answer = await runtime.api.signal(os.environ["RUN"], SignalRequest("RESUME"))
+            await runtime.api.ended(os.environ["RUN"])
+            summary = await runtime.api.summary(os.environ["RUN"])
             sys.stdout.write(json.dumps({"state": summary.state, "error": str(summary.error), "answer": str(answer)}))
 
 

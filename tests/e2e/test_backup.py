@@ -40,10 +40,10 @@ workflow:
 
 
 def ran(*words: str) -> tuple[int, str]:
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
         code = command(list(words))
-    return code, said.getvalue()
+    return code, stream.getvalue()
 
 
 def home_of(folder: Path) -> Settings:
@@ -65,8 +65,8 @@ async def followed(client: httpx2.AsyncClient, execution_id: str, until: str = "
                 return
 
 
-async def logged(here: Embedded, execution_id: str) -> list[StoredEvent]:
-    return await here.engine.store.events(int(execution_id), limit=10_000)
+async def logged(embedded_runtime: Embedded, execution_id: str) -> list[StoredEvent]:
+    return await embedded_runtime.engine.store.events(int(execution_id), limit=10_000)
 
 
 async def test_a_backup_under_load_is_restored_replays_and_goes_on(tmp_path: Path):
@@ -76,18 +76,18 @@ async def test_a_backup_under_load_is_restored_replays_and_goes_on(tmp_path: Pat
         await followed(client, ids[0], until="step.done")  # its result is stored
         await asyncio.to_thread(back_up, server.settings, copy)
         later = await start(client)
-    async with embedded(home_of(home), read_only=True) as here:
-        original = {execution_id: await logged(here, execution_id) for execution_id in ids}
+    async with embedded(home_of(home), read_only=True) as runtime:
+        original = {execution_id: await logged(runtime, execution_id) for execution_id in ids}
     restore(home_of(again), copy)
-    async with embedded(home_of(again), read_only=True) as here:
-        listed = {run.execution_id: run.state for run in await here.api.list(limit=100)}
+    async with embedded(home_of(again), read_only=True) as runtime:
+        listed = {run.execution_id: run.state for run in await runtime.api.list(limit=100)}
         assert set(listed) == set(ids)
         assert later not in listed
         assert "RUNNING" in listed.values(), "nothing was under way: this shows nothing about a backup under load"
         for execution_id in ids:
-            events = await logged(here, execution_id)
+            events = await logged(runtime, execution_id)
             assert events == original[execution_id][: len(events)], "a backup is a beginning of what came to be"
-            assert (await here.engine.live.folded(int(execution_id))).state.head == len(events)
+            assert (await runtime.engine.live.folded(int(execution_id))).state.head == len(events)
     # The runs go on to their ends, on a server of their own.
     async with running(again, worker=True, **{"leases.seconds": 1}) as server, server.client() as client:
         for execution_id in ids:
@@ -98,35 +98,35 @@ async def test_a_backup_under_load_is_restored_replays_and_goes_on(tmp_path: Pat
             content = await client.get("/api/result/resolve", params={"ref": stored["ref"]})
             assert content.is_success, content.text
             assert "x" * 200_000 in content.text
-    async with embedded(home_of(again), read_only=True) as here:
+    async with embedded(home_of(again), read_only=True) as runtime:
         for execution_id in ids:
             # Tasks that were under way at the backup are run again: not one process wrote this log.
-            check_log(await logged(here, execution_id), "chain", one_process=False)
+            check_log(await logged(runtime, execution_id), "chain", one_process=False)
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     (tmp_path / "p.yaml").write_text("metadata: {name: p}\nworkflow: [{step: start, tool: {kind: noop, data: 1}}]\n")
-    code, said = ran("run", str(tmp_path / "p.yaml"), "--home", str(tmp_path / "home"))
-    assert code == 0, said
+    code, output = ran("run", str(tmp_path / "p.yaml"), "--home", str(tmp_path / "home"))
+    assert code == 0, output
     return tmp_path / "home"
 
 
 def test_backup_and_restore_by_command(home: Path, tmp_path: Path):
-    code, said = ran("backup", "--home", str(home), str(tmp_path / "copy"))
-    assert (code, said.startswith("backed up to")) == (0, True), said
+    code, output = ran("backup", "--home", str(home), str(tmp_path / "copy"))
+    assert (code, output.startswith("backed up to")) == (0, True), output
     assert {path.name for path in (tmp_path / "copy").iterdir()} == {"arclog.db", MANIFEST}
     assert (tmp_path / "copy").stat().st_mode & 0o077 == 0
-    code, said = ran("restore", "--json", "--home", str(tmp_path / "again"), str(tmp_path / "copy"))
-    assert code == 0, said
-    assert json.loads(said)["results"] == 0
+    code, output = ran("restore", "--json", "--home", str(tmp_path / "again"), str(tmp_path / "copy"))
+    assert code == 0, output
+    assert json.loads(output)["results"] == 0
     assert ran("show", "last", "--home", str(tmp_path / "again"))[0] == 0
 
 
 def test_secrets_come_along_sealed_and_without_their_key(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"correct horse")))
-    code, said = ran("secret", "set", "token", "--home", str(home))
-    assert code == 0, said
+    code, output = ran("secret", "set", "token", "--home", str(home))
+    assert code == 0, output
     back_up(home_of(home), tmp_path / "copy")
     kept = {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()}
     assert "secrets.json" in kept
@@ -145,9 +145,9 @@ def _newer(copy: Path) -> None:
     connection = apsw.Connection(str(copy / "arclog.db"))
     connection.execute("PRAGMA user_version = 999").fetchall()
     connection.close()
-    told = msgspec.json.decode((copy / MANIFEST).read_bytes(), type=Manifest)
-    told = msgspec.structs.replace(told, sha256=_digest(copy / "arclog.db"))
-    (copy / MANIFEST).write_bytes(msgspec.json.encode(told))
+    manifest = msgspec.json.decode((copy / MANIFEST).read_bytes(), type=Manifest)
+    manifest = msgspec.structs.replace(manifest, sha256=_digest(copy / "arclog.db"))
+    (copy / MANIFEST).write_bytes(msgspec.json.encode(manifest))
 
 
 def _no_manifest(copy: Path) -> None:
@@ -178,16 +178,16 @@ def test_what_is_not_a_whole_backup_is_refused(home: Path, tmp_path: Path, spoil
 
 def test_nothing_is_overwritten(home: Path, tmp_path: Path):
     back_up(home_of(home), tmp_path / "copy")
-    code, said = ran("backup", "--home", str(home), str(tmp_path / "copy"))
-    assert (code, "already exists" in said) == (2, True)
-    code, said = ran("restore", "--home", str(home), str(tmp_path / "copy"))
-    assert (code, "has runs already" in said) == (2, True)
+    code, output = ran("backup", "--home", str(home), str(tmp_path / "copy"))
+    assert (code, "already exists" in output) == (2, True)
+    code, output = ran("restore", "--home", str(home), str(tmp_path / "copy"))
+    assert (code, "has runs already" in output) == (2, True)
 
 
 def test_a_backup_that_fails_leaves_nothing(home: Path, tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
-    code, said = ran("backup", "--home", str(home), str(tmp_path / "file" / "copy"))
-    assert (code, "the backup failed" in said) == (1, True), said
+    code, output = ran("backup", "--home", str(home), str(tmp_path / "file" / "copy"))
+    assert (code, "the backup failed" in output) == (1, True), output
     assert ran("backup", "--home", str(tmp_path / "none"), str(tmp_path / "copy"))[0] == 2
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
@@ -195,5 +195,5 @@ def test_a_backup_that_fails_leaves_nothing(home: Path, tmp_path: Path):
 def test_a_log_in_postgresql_is_backed_up_by_its_own_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ARCLOG_STORE_URL", "postgresql://user:s3cret@host/db")
     for words in (("backup", str(tmp_path / "x")), ("restore", str(tmp_path / "x"))):
-        code, said = ran(*words)
-        assert (code, "docs/backup.md" in said, "s3cret" in said) == (2, True, False)
+        code, output = ran(*words)
+        assert (code, "docs/backup.md" in output, "s3cret" in output) == (2, True, False)

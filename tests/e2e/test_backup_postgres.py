@@ -49,16 +49,16 @@ async def test_a_dump_under_load_is_restored_into_another_server_and_goes_on(tmp
             await asyncio.to_thread(tool, "pg_dump", database, "--format=custom", "--schema=arclog", f"--file={dump}")
             later = await start(client)
         await asyncio.to_thread(tool, "pg_restore", other, "--no-owner", "--exit-on-error", dump)
-        async with embedded(Settings(settings_of(tmp_path / "home", other)), read_only=True) as here:
-            listed = {run.execution_id: run.state for run in await here.api.list(limit=100)}
+        async with embedded(Settings(settings_of(tmp_path / "home", other)), read_only=True) as runtime:
+            listed = {run.execution_id: run.state for run in await runtime.api.list(limit=100)}
             assert set(listed) == set(ids)
             assert later not in listed
             assert "RUNNING" in listed.values(), "nothing was under way"
             for execution_id in ids:
-                events = await here.engine.store.events(int(execution_id), limit=10_000)
+                events = await runtime.engine.store.events(int(execution_id), limit=10_000)
                 assert [event.seq for event in events] == list(range(1, len(events) + 1))
-                assert (await here.engine.live.folded(int(execution_id))).state.head == len(events)
-            read = await _tailed(here.engine.store, 0)
+                assert (await runtime.engine.live.folded(int(execution_id))).state.head == len(events)
+            read = await _tailed(runtime.engine.store, 0)
         # Results are files of this home here; with `results.url: postgres` they are in the dump.
         again = {**more, "store.url": other.dsn}
         async with running(home, worker=True, **again) as server, server.client() as client:
@@ -70,20 +70,20 @@ async def test_a_dump_under_load_is_restored_into_another_server_and_goes_on(tmp
                 status = (await client.get(f"/api/executions/{execution_id}/status")).json()
                 assert status["state"] == "COMPLETED", status
         # Who read the log before the restore reads on from where it was, and misses nothing.
-        async with embedded(Settings(settings_of(tmp_path / "home", other)), read_only=True) as here:
-            since = await _tailed(here.engine.store, read[-1][0])
-            whole = await _tailed(here.engine.store, 0)
+        async with embedded(Settings(settings_of(tmp_path / "home", other)), read_only=True) as runtime:
+            since = await _tailed(runtime.engine.store, read[-1][0])
+            whole = await _tailed(runtime.engine.store, 0)
             assert whole == read + since
-            told = [event for _, batch in whole for event in batch]
+            tailed = [event for _, batch in whole for event in batch]
             for execution_id in ids:
-                own = sorted(seq for execution, seq in told if execution == int(execution_id))
+                own = sorted(seq for execution, seq in tailed if execution == int(execution_id))
                 assert own == list(range(1, len(own) + 1))
-                assert len(own) == len(await here.engine.store.events(int(execution_id), limit=10_000))
+                assert len(own) == len(await runtime.engine.store.events(int(execution_id), limit=10_000))
 
 
 async def _tailed(store: Any, after: int) -> list[tuple[int, list[tuple[int, int]]]]:
-    found = []
+    batches = []
     while page := await store.tail(after=after, limit=500):
-        found += [(each.position, [(event.execution_id, event.seq) for event in each.events]) for each in page]
+        batches += [(batch.position, [(event.execution_id, event.seq) for event in batch.events]) for batch in page]
         after = page[-1].position
-    return found
+    return batches

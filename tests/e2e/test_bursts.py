@@ -40,18 +40,18 @@ asyncio.run(main())
 
 @asynccontextmanager
 async def opened(home: Path) -> AsyncIterator[Embedded]:
-    async with embedded(Settings({"home": str(home), "engine.sweep_s": 0.05})) as here, asyncio.timeout(60):
-        yield here
+    async with embedded(Settings({"home": str(home), "engine.sweep_s": 0.05})) as runtime, asyncio.timeout(60):
+        yield runtime
 
 
 async def waiting_home(home: Path) -> None:
     """A home with runs whose timers are due, all at the same moment."""
-    async with opened(home) as here:
-        await here.start_worker()
-        first = int((await here.api.execute(ExecuteRequest(WAITING))).execution_id)
+    async with opened(home) as runtime:
+        await runtime.start_worker()
+        first = int((await runtime.api.execute(ExecuteRequest(WAITING))).execution_id)
         head = 0
-        while await here.engine.store.next_due() is None:
-            head = await here.api.wait(str(first), after=head)
+        while await runtime.engine.store.next_due() is None:
+            head = await runtime.api.wait(str(first), after=head)
     copied_runs.copy(str(home), {first: tuple(range(1, COUNT))})
 
 
@@ -59,18 +59,18 @@ def started(home: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", SERVER, str(home)], stdout=subprocess.PIPE, text=True)
 
 
-async def fire_the_rest(here: Embedded) -> None:
-    for execution in await here.engine.store.executions(limit=COUNT):
-        await here.api.ended(str(execution.execution_id))
+async def fire_the_rest(embedded_runtime: Embedded) -> None:
+    for execution in await embedded_runtime.engine.store.executions(limit=COUNT):
+        await embedded_runtime.api.ended(str(execution.execution_id))
 
 
-async def each_fired_once(here: Embedded) -> None:
-    store = here.engine.store
+async def each_fired_once(embedded_runtime: Embedded) -> None:
+    store = embedded_runtime.engine.store
     ended = await store.executions(ExecutionFilter(states=("COMPLETED",)), limit=2 * COUNT)
     assert len(ended) == COUNT
-    for each in ended:
-        assert len(await store.events(each.execution_id, types=["timer.fired"])) == 1
-        assert len(await store.events(each.execution_id, types=["playbook.finished"])) == 1
+    for run in ended:
+        assert len(await store.events(run.execution_id, types=["timer.fired"])) == 1
+        assert len(await store.events(run.execution_id, types=["playbook.finished"])) == 1
 
 
 @pytest.mark.soak
@@ -87,10 +87,10 @@ async def test_killed_at_any_moment_the_next_fires_the_rest(tmp_path: Path) -> N
         server.kill()
         server.communicate()
     assert apsw.Connection(str(tmp_path / "arclog.db")).execute("PRAGMA integrity_check").get == "ok"
-    async with opened(tmp_path) as here:
-        await here.start_worker()
-        await fire_the_rest(here)
-        await each_fired_once(here)
+    async with opened(tmp_path) as runtime:
+        await runtime.start_worker()
+        await fire_the_rest(runtime)
+        await each_fired_once(runtime)
 
 
 @pytest.fixture
@@ -120,18 +120,18 @@ async def test_a_full_disk_stops_a_burst_until_there_is_room(small_disk: Path) -
     logging.getLogger("arclog.engine").addHandler(noted)
     ballast = small_disk / "ballast"
     try:
-        async with opened(home) as here:
+        async with opened(home) as runtime:
             with ballast.open("wb", buffering=0) as file:
                 try:
                     while file.write(bytes(4096)):
                         pass
                 except OSError:
                     pass
-            timers = asyncio.ensure_future(Timers(here.engine).run())
+            timers = asyncio.ensure_future(Timers(runtime.engine).run())
             await refused.wait()
             ballast.unlink()
-            await fire_the_rest(here)
-            await each_fired_once(here)
+            await fire_the_rest(runtime)
+            await each_fired_once(runtime)
             timers.cancel()
             await asyncio.gather(timers, return_exceptions=True)
     finally:

@@ -89,12 +89,12 @@ def python_tasks(_: str) -> list[Task]:
 
 
 def shell_tasks(_: str) -> list[Task]:
-    said = (
+    command_output = (
         'printf "%s" "$IT"; echo; printf "%s" "$IT" | base64 -w0; echo; echo "$IT" >&2; printf "%s" "$IT" | sha256sum'
     )
     return [
-        {"kind": "shell", "command": ["sh", "-c", said], "env": {"IT": IT}},
-        {"kind": "shell", "command": ["sh", "-c", f"{said}; exit 3"], "env": {"IT": IT}},
+        {"kind": "shell", "command": ["sh", "-c", command_output], "env": {"IT": IT}},
+        {"kind": "shell", "command": ["sh", "-c", f"{command_output}; exit 3"], "env": {"IT": IT}},
         {"kind": "shell", "command": ["echo", "an argument:", IT]},
         {"kind": "shell", "command": [IT]},
         {"kind": "shell", "command": "true", "cwd": f"/nowhere/{IT}"},
@@ -174,7 +174,7 @@ def postgres_tasks(_: str) -> list[Task]:
 
 def nats_tasks(_: str) -> list[Task]:
     """On the test's own server: what it gives back, what it refuses, and what is said of one that is not there."""
-    here = {"kind": "nats", "servers": "{{ workload.nats }}"}
+    connection = {"kind": "nats", "servers": "{{ workload.nats }}"}
     sent = {"op": "publish", "subject": "canary.it", "data": {"it": IT}, "headers": {"X-It": IT}}
     of_api = {
         "op": "request",
@@ -187,28 +187,28 @@ def nats_tasks(_: str) -> list[Task]:
     }
     kept = {"bucket": "it", "key": "it"}
     return [
-        {**here, **of_api},
+        {**connection, **of_api},
         {
-            **here,
+            **connection,
             "op": "request",
             "subject": "$JS.API.STREAM.CREATE.KV_it",
             "data": {"name": "KV_it", "subjects": ["$KV.it.>"]},
         },
-        {**here, "op": "request", "subject": "$JS.API.CONSUMER.DURABLE.CREATE.CANARY.it", "data": consumer},
-        {**here, **sent, "stream": True, "msg_id": IT},
-        {**here, "op": "publish", "messages": [{"data": IT}], "stream": IT, "subject": "canary.it"},
-        {**here, "op": "fetch", "stream": "CANARY", "consumer": "it", "wait_s": 0.1},
-        {**here, "op": "kv_put", **kept, "data": IT},
-        {**here, "op": "kv_get", **kept},
-        {**here, "op": "kv_history", **kept, "decode": "base64"},
-        {**here, "op": "kv_get", "bucket": IT, "key": IT},
-        {**here, "op": "kv_get", "bucket": "it", "key": "{{ keychain.canary.value | urlencode }}"},
-        {**here, "op": "request", "subject": IT},
-        {**here, "op": "request", "subject": "nobody", "data": IT, "inbox_prefix": IT},
-        {**here, "op": "ack", "messages": [IT]},
-        {**here, **sent, "headers": {IT: "a name"}},
-        {**here, **sent, "auth": "login"},
-        {**here, **sent, "auth": "canary"},
+        {**connection, "op": "request", "subject": "$JS.API.CONSUMER.DURABLE.CREATE.CANARY.it", "data": consumer},
+        {**connection, **sent, "stream": True, "msg_id": IT},
+        {**connection, "op": "publish", "messages": [{"data": IT}], "stream": IT, "subject": "canary.it"},
+        {**connection, "op": "fetch", "stream": "CANARY", "consumer": "it", "wait_s": 0.1},
+        {**connection, "op": "kv_put", **kept, "data": IT},
+        {**connection, "op": "kv_get", **kept},
+        {**connection, "op": "kv_history", **kept, "decode": "base64"},
+        {**connection, "op": "kv_get", "bucket": IT, "key": IT},
+        {**connection, "op": "kv_get", "bucket": "it", "key": "{{ keychain.canary.value | urlencode }}"},
+        {**connection, "op": "request", "subject": IT},
+        {**connection, "op": "request", "subject": "nobody", "data": IT, "inbox_prefix": IT},
+        {**connection, "op": "ack", "messages": [IT]},
+        {**connection, **sent, "headers": {IT: "a name"}},
+        {**connection, **sent, "auth": "login"},
+        {**connection, **sent, "auth": "canary"},
         {"kind": "nats", **sent, "servers": f"nats://u:{IT}@127.0.0.1:9"},
         {"kind": "nats", **sent, "servers": "nats://u:{{ keychain.canary.value | urlencode }}@127.0.0.1:9"},
         {"kind": "nats", **sent, "servers": IT},
@@ -262,12 +262,12 @@ class Echo(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        said = {"path": self.path, "headers": dict(self.headers), "body": body.decode("utf-8", "replace")}
+        command_output = {"path": self.path, "headers": dict(self.headers), "body": body.decode("utf-8", "replace")}
         status = self.path.split("/")[1][:3]
         self.send_response(int(status) if status.isdigit() else 404)
         self.send_header("Content-Type", "application/json")
         self.send_header("X-Echo", quote(self.path))
-        answer = json.dumps(said).encode()
+        answer = json.dumps(command_output).encode()
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
@@ -373,7 +373,7 @@ def unpacked(name: str, body: bytes) -> Iterator[tuple[str, bytes]]:
         at = body.find(zstandard.FRAME_HEADER, at + 1)
 
 
-def said(words: list[str], env: dict[str, str]) -> tuple[str, bytes]:
+def command_output(words: list[str], env: dict[str, str]) -> tuple[str, bytes]:
     done = run_bytes(*words, timeout=PATIENCE_S, env=env)
     return " ".join(words), done.stdout + b"\n" + done.stderr
 
@@ -390,9 +390,9 @@ for words in json.load(sys.stdin):
 """
 
 
-def all_said(lines: list[list[str]], env: dict[str, str]) -> list[tuple[str, bytes]]:
-    given = [sys.executable, "-c", SEVERAL]
-    done = subprocess.run(given, input=json.dumps(lines).encode(), capture_output=True, timeout=PATIENCE_S, env=env)
+def command_outputs(lines: list[list[str]], env: dict[str, str]) -> list[tuple[str, bytes]]:
+    program = [sys.executable, "-c", SEVERAL]
+    done = subprocess.run(program, input=json.dumps(lines).encode(), capture_output=True, timeout=PATIENCE_S, env=env)
     assert done.returncode == 0, done.stderr
     heard = zip(done.stdout.split(b"\0"), done.stderr.split(b"\0"), strict=True)
     return [(" ".join(words), out + b"\n" + err) for words, (out, err) in zip(lines, list(heard)[:-1], strict=True)]
@@ -415,7 +415,7 @@ def test_a_secret_is_found_nowhere(kind, tmp_path, echo, nats_server, monkeypatc
     kept = run_bytes("secret", "set", "stored", stdin=secrets["stored"].encode(), env=env)
     assert kept.returncode == 0, kept.stderr
     playbook = str(tmp_path / "canary.yaml")
-    outputs = [said(["run", playbook], env), said(["run", playbook, "--json"], env)]
+    outputs = [command_output(["run", playbook], env), command_output(["run", playbook, "--json"], env)]
     looks = [
         *([command, "last"] for command in SHOWING),
         *([command, playbook] for command in ("check", "plan")),
@@ -429,12 +429,12 @@ def test_a_secret_is_found_nowhere(kind, tmp_path, echo, nats_server, monkeypatc
             ["simulate", playbook, "--from", "last"],
         ),
     ]
-    outputs += all_said([[*words, *more] for more in ([], ["--json"]) for words in looks], env)
+    outputs += command_outputs([[*words, *more] for more in ([], ["--json"]) for words in looks], env)
     refs = REF.findall(dict(outputs)["result list last --json"].decode())
     contents = {ref.rpartition("/")[2]: ref for ref in refs}.values()  # each content once
     archive = tmp_path / "run.arclog"
-    looks = [["result", what, ref] for ref in contents for what in ("show", "get")]
-    outputs += all_said([*looks, ["gc", "--dry-run", "--json"], ["export", "last", "-o", str(archive)]], env)
+    looks = [["result", action, ref] for ref in contents for action in ("show", "get")]
+    outputs += command_outputs([*looks, ["gc", "--dry-run", "--json"], ["export", "last", "-o", str(archive)]], env)
     with ZipFile(archive) as parts:
         outputs += [(f"run.arclog: {name}", parts.read(name)) for name in parts.namelist()]
     # It really was there, and it really was taken out.

@@ -90,7 +90,7 @@ def test_warnings_are_printed_once_before_the_run(where: Path) -> None:
     assert "warning" not in done.stdout
     assert arclog("run", file, "--quiet").stderr == ""
     done = arclog("run", file, "--json")
-    assert [each["severity"] for each in json.loads(done.stderr)["warnings"]] == ["warning"]
+    assert [warning["severity"] for warning in json.loads(done.stderr)["warnings"]] == ["warning"]
     assert json.loads(done.stdout)["state"] == "COMPLETED"
 
 

@@ -43,17 +43,17 @@ class Home:
         path.write_text(text, encoding="utf-8")
         return str(path)
 
-    def says(self, *words: str, code: int = 0) -> str:
-        found = command([*words, "--home", str(self.folder / "home")])
-        said = self._capsys.readouterr()
-        assert found == code, said
-        return said.out + said.err
+    def output_of(self, *words: str, code: int = 0) -> str:
+        search = command([*words, "--home", str(self.folder / "home")])
+        output = self._capsys.readouterr()
+        assert search == code, output
+        return output.out + output.err
 
     def json(self, *words: str, code: int = 0) -> Any:
-        found = command([*words, "--json", "--home", str(self.folder / "home")])
-        said = self._capsys.readouterr()
-        assert found == code, said
-        return json.loads(said.out or said.err)
+        search = command([*words, "--json", "--home", str(self.folder / "home")])
+        output = self._capsys.readouterr()
+        assert search == code, output
+        return json.loads(output.out or output.err)
 
 
 @pytest.fixture
@@ -72,17 +72,17 @@ def test_of_a_thousand_items_the_three_that_failed_run_again_with_a_fixed_playbo
     assert (origin["execution_id"], origin["how"]) == (first["execution_id"], "retry")
     ran = [
         json.loads(line)
-        for line in home.says("events", again["execution_id"], "--json").splitlines()
+        for line in home.output_of("events", again["execution_id"], "--json").splitlines()
         if json.loads(line)["seq"] > origin["events"]
     ]
     items = [event["iteration"] for event in ran if event["event_type"] == "task.started" and event["step"] == "each"]
     assert sorted(items) == [3, 500, 999]
-    assert f"retry of {first['execution_id']}" in home.says("show", again["execution_id"])
-    assert "2 runs checked" in home.says("replay", "--all", "--since", "1h")
-    found = home.json("diff", first["execution_id"], again["execution_id"], code=1)
-    assert found["divergence"]["step"] == "each"
-    assert found["net"]["steps_changed"] == ["each"]
-    assert "each.results[3]" in {value["path"] for value in found["values"]}
+    assert f"retry of {first['execution_id']}" in home.output_of("show", again["execution_id"])
+    assert "2 runs checked" in home.output_of("replay", "--all", "--since", "1h")
+    body = home.json("diff", first["execution_id"], again["execution_id"], code=1)
+    assert body["divergence"]["step"] == "each"
+    assert body["net"]["steps_changed"] == ["each"]
+    assert "each.results[3]" in {value["path"] for value in body["values"]}
 
 
 SMALL = """
@@ -99,67 +99,67 @@ workflow:
 
 def test_a_fork_goes_on_from_an_event_and_a_verdict_says_what_has_no_place(home: Home) -> None:
     run = home.json("run", home.file("small.yaml", SMALL))
-    events = [json.loads(line) for line in home.says("events", "last", "--json").splitlines()]
+    events = [json.loads(line) for line in home.output_of("events", "last", "--json").splitlines()]
     ended = next(event["seq"] for event in events if event["event_type"] == "step.done")
     forked = home.json("fork", run["execution_id"], "--at", str(ended), "--set", "n=9")
     assert (forked["result"], forked["origin"]["seq"]) == ("low", ended), "the step before had ended"
     began = next(event["seq"] for event in events if event["event_type"] == "task.started")
     assert home.json("fork", run["execution_id"], "--at", str(began), "--set", "n=9")["result"] == "high"
     renamed = home.file("renamed.yaml", SMALL.replace("step: low", "step: small"))
-    said = home.says("fork", run["execution_id"], "--at", str(ended + 1), "--playbook", renamed, code=2)
-    assert "the token that step start (run 1) gave to step low has no arc" in said
-    assert f"it fits up to event {ended}" in said
+    output = home.output_of("fork", run["execution_id"], "--at", str(ended + 1), "--playbook", renamed, code=2)
+    assert "the token that step start (run 1) gave to step low has no arc" in output
+    assert f"it fits up to event {ended}" in output
     there = ("fork", run["execution_id"], "--at", str(ended + 1), "--playbook", renamed, "--map", "low=small")
     assert home.json(*there)["result"] == "low"
-    assert "has events 1 to" in home.says("fork", run["execution_id"], "--at", "999", code=2)
+    assert "has events 1 to" in home.output_of("fork", run["execution_id"], "--at", "999", code=2)
 
 
 def test_a_log_that_this_arclog_would_not_write_is_a_difference(home: Home) -> None:
     """The planted change: a log in which another arc was taken than its condition says."""
     run = home.json("run", home.file("small.yaml", SMALL))
-    assert "no difference" in home.says("replay", "last")
+    assert "no difference" in home.output_of("replay", "last")
     with sqlite3.connect(home.folder / "home" / "arclog.db") as database:
         rows = database.execute("SELECT rowid, body FROM log").fetchall()
         for row, body in rows:
             changed = body.replace(b'"result":1', b'"result":7')
             database.execute("UPDATE log SET body = ? WHERE rowid = ?", (changed, row))
     database.close()
-    found = home.json("replay", run["execution_id"], code=1)
-    assert not found["ok"]
-    assert found["difference"]["recorded"]["payload"]["selected"][0]["step"] == "low"
-    assert found["difference"]["decided"]["payload"]["selected"][0]["step"] == "high"
-    assert found["difference"]["fields"] == ["payload"]
-    said = home.says("replay", "--all", code=1)
-    assert f"small {run['execution_id']}" in said
-    assert "1 run checked" in said
-    assert "1 differ" in said
+    search = home.json("replay", run["execution_id"], code=1)
+    assert not search["ok"]
+    assert search["difference"]["recorded"]["payload"]["selected"][0]["step"] == "low"
+    assert search["difference"]["decided"]["payload"]["selected"][0]["step"] == "high"
+    assert search["difference"]["fields"] == ["payload"]
+    output = home.output_of("replay", "--all", code=1)
+    assert f"small {run['execution_id']}" in output
+    assert "1 run checked" in output
+    assert "1 differ" in output
 
 
 def test_events_of_all_runs_are_searched_by_type_entity_and_condition(home: Home) -> None:
     file = home.file("small.yaml", SMALL)
     low, high = home.json("run", file), home.json("run", file, "--set", "n=9")
 
-    def found(*words: str) -> list[tuple[str, str, str]]:
-        lines = [json.loads(line) for line in home.says("events", *words, "--json").splitlines()]
+    def search(*words: str) -> list[tuple[str, str, str]]:
+        lines = [json.loads(line) for line in home.output_of("events", *words, "--json").splitlines()]
         return [(line["execution_id"], line["event_type"], line.get("step", "")) for line in lines]
 
     both = [low["execution_id"], high["execution_id"]]
-    assert found("--type", "playbook.finished") == [(each, "playbook.finished", "") for each in both]
-    assert found("--type", "playbook.finished", "--where", "payload.result == 'high'")[0][0] == both[1]
-    assert found("--entity", "step:high", "--where", "event_type == 'step.done'") == [(both[1], "step.done", "high")]
-    assert found("--entity", "step", "--where", "step == 'low'", "--since", "1h")[0][0] == both[0]
-    assert len(found("--limit", "3")) == 3
-    assert found("--where", "payload.nowhere.at_all > 3") == []
-    assert found("--type", "playbook.failed") == []
-    assert len(found("--entity", "step", "--limit", "1")) == 1
-    assert found(both[0], "--entity", "step:low", "--where", "status == 'success'") == [(both[0], "step.done", "low")]
-    assert both[1] in home.says("events", "--type", "playbook.finished", "--where", "payload.result == 'high'")
+    assert search("--type", "playbook.finished") == [(run_id, "playbook.finished", "") for run_id in both]
+    assert search("--type", "playbook.finished", "--where", "payload.result == 'high'")[0][0] == both[1]
+    assert search("--entity", "step:high", "--where", "event_type == 'step.done'") == [(both[1], "step.done", "high")]
+    assert search("--entity", "step", "--where", "step == 'low'", "--since", "1h")[0][0] == both[0]
+    assert len(search("--limit", "3")) == 3
+    assert search("--where", "payload.nowhere.at_all > 3") == []
+    assert search("--type", "playbook.failed") == []
+    assert len(search("--entity", "step", "--limit", "1")) == 1
+    assert search(both[0], "--entity", "step:low", "--where", "status == 'success'") == [(both[0], "step.done", "low")]
+    assert both[1] in home.output_of("events", "--type", "playbook.finished", "--where", "payload.result == 'high'")
     listed = home.json("list", "--where", f"execution_id == '{both[1]}' and not error")
     assert [run["execution_id"] for run in listed] == [both[1]]
-    assert "no runs match" in home.says("list", "--where", "name == 'other' or nowhere > 3")
+    assert "no runs match" in home.output_of("list", "--where", "name == 'other' or nowhere > 3")
     stats = home.json("stats", "small")
     assert (stats["runs"], stats["success_rate"]) == (2, 1.0)
-    assert "2 runs: 2 completed" in home.says("stats", "small")
+    assert "2 runs: 2 completed" in home.output_of("stats", "small")
 
 
 MANY = """
@@ -173,15 +173,17 @@ workflow:
 
 def test_a_changed_condition_is_simulated_over_two_hundred_runs(home: Home) -> None:
     file = home.file("small.yaml", SMALL)
-    home.says("run", home.file("many.yaml", MANY), "--quiet")
+    home.output_of("run", home.file("many.yaml", MANY), "--quiet")
     changed = home.file("changed.yaml", SMALL.replace("< 5", "< 4"))
-    found = home.json("simulate", changed, "--last", "200", code=1)
-    assert found["verdicts"] == {"path": 20, "same": 180}
-    assert {run["divergence"]["step"] for run in found["runs"] if run["verdict"] == "path"} == {"start"}
-    said = home.says("simulate", changed, "--last", "200", code=1)
-    assert "after step start the run went to low; it would go to high (event" in said, "the reason is not cut off"
-    assert "200 runs, 400 steps simulated: 20 path, 180 same" in said
-    assert "1 run, 2 steps simulated: 1 same" in home.says("simulate", file, "--from", found["runs"][0]["execution_id"])
+    body = home.json("simulate", changed, "--last", "200", code=1)
+    assert body["verdicts"] == {"path": 20, "same": 180}
+    assert {run["divergence"]["step"] for run in body["runs"] if run["verdict"] == "path"} == {"start"}
+    output = home.output_of("simulate", changed, "--last", "200", code=1)
+    assert "after step start the run went to low; it would go to high (event" in output, "the reason is not cut off"
+    assert "200 runs, 400 steps simulated: 20 path, 180 same" in output
+    assert "1 run, 2 steps simulated: 1 same" in home.output_of(
+        "simulate", file, "--from", body["runs"][0]["execution_id"]
+    )
 
 
 def test_calls_that_are_listed_in_part_are_not_counted_as_all(home: Home) -> None:
@@ -189,9 +191,9 @@ def test_calls_that_are_listed_in_part_are_not_counted_as_all(home: Home) -> Non
         "metadata: {name: many}\nworkflow:\n"
         '  - {step: a, loop: {in: "{{ range(120) }}", iterator: n}, tool: {kind: python, args: {n: "{{ iter.n }}"}, code: result = n}}\n'
     )
-    home.says("run", home.file("many.yaml", text), "--quiet")
+    home.output_of("run", home.file("many.yaml", text), "--quiet")
     changed = home.file("changed.yaml", text.replace("{{ iter.n }}", "{{ iter.n + 1 }}"))
-    assert "its inputs were others then (at least 100 times)" in home.says("simulate", changed, "--from", "last")
+    assert "its inputs were others then (at least 100 times)" in home.output_of("simulate", changed, "--from", "last")
 
 
 SECRET = """
@@ -216,26 +218,26 @@ def test_an_exported_run_is_opened_in_an_empty_home_and_has_no_secret(
     with ZipFile(file) as archive:
         assert not [name for name in archive.namelist() if b"correct-horse" in archive.read(name)]
     monkeypatch.delenv("HISTORY_TEST_SECRET")
-    there = Home(tmp_path / "there", home._capsys)
-    assert there.json("import", file)["results"] == 1
-    assert [run["imported"] for run in there.json("list")] == [True]
-    assert "imported" in there.says("list")
-    assert "recorded elsewhere; read-only" in there.says("show", "last")
-    assert there.json("show", run["execution_id"][:8])["result"] == 30000
-    assert "no difference" in there.says("replay", "last")
-    assert home.says("events", "last") == there.says("events", "last")
-    ((mine,), (theirs,)) = (each.json("result", "list", "last") for each in (home, there))
+    other_home = Home(tmp_path / "there", home._capsys)
+    assert other_home.json("import", file)["results"] == 1
+    assert [run["imported"] for run in other_home.json("list")] == [True]
+    assert "imported" in other_home.output_of("list")
+    assert "recorded elsewhere; read-only" in other_home.output_of("show", "last")
+    assert other_home.json("show", run["execution_id"][:8])["result"] == 30000
+    assert "no difference" in other_home.output_of("replay", "last")
+    assert home.output_of("events", "last") == other_home.output_of("events", "last")
+    ((mine,), (theirs,)) = (place.json("result", "list", "last") for place in (home, other_home))
     assert (mine["ref"], mine["bytes"]) == (theirs["ref"], theirs["bytes"])
-    assert "is read-only" in there.says("cancel", "last", "--reason", "no", code=2)
-    assert there.json("simulate", home.file("secret.yaml", SECRET), "--from", "last")["verdicts"] == {"same": 1}
+    assert "is read-only" in other_home.output_of("cancel", "last", "--reason", "no", code=2)
+    assert other_home.json("simulate", home.file("secret.yaml", SECRET), "--from", "last")["verdicts"] == {"same": 1}
     monkeypatch.setenv("HISTORY_TEST_SECRET", "correct-horse-battery")
-    assert there.json("retry", "last", "--from", "end")["result"] == 30000
-    assert "cannot write" in home.says("export", "last", "-o", str(tmp_path / "nowhere" / "run.arclog"), code=2)
+    assert other_home.json("retry", "last", "--from", "end")["result"] == 30000
+    assert "cannot write" in home.output_of("export", "last", "-o", str(tmp_path / "nowhere" / "run.arclog"), code=2)
     damaged = bytearray(Path(file).read_bytes())
     damaged[100] ^= 1
     Path(file).write_bytes(damaged)
-    assert "part log.jsonl does not match its checksum" in there.says("import", file, code=2)
-    assert "cannot read" in there.says("import", file + "x", code=2)
+    assert "part log.jsonl does not match its checksum" in other_home.output_of("import", file, code=2)
+    assert "cannot read" in other_home.output_of("import", file + "x", code=2)
 
 
 TRACED = """
@@ -262,19 +264,19 @@ def test_a_number_is_traced_to_the_http_response_that_it_came_from(home: Home) -
         host = web.url().removeprefix("http://").rstrip("/")
         run = home.json("run", home.file("traced.yaml", TRACED), "--set", f"host={host}")
     assert run["result"] == {"total": 9}
-    said = home.says("trace", "last", "--value", "result.total")
-    (line,) = [line for line in said.splitlines() if "fetch.fetch_task.data.prices" in line]
+    output = home.output_of("trace", "last", "--value", "result.total")
+    (line,) = [line for line in output.splitlines() if "fetch.fetch_task.data.prices" in line]
     assert f"[4,5] · http · url http://{host}/orders/3 · method GET · status 200 · event 8" in line
     assert line.endswith("traced.yaml:7:11")
-    assert "workload.id = 3 · the playbook's default" in said
+    assert "workload.id = 3 · the playbook's default" in output
     node = home.json("trace", "last", "--value", "result.total")["node"]
     assert (node["value"], node["source"].rpartition("/")[2]) == (9, "traced.yaml:4:36")
-    assert "has no value 'nothing'" in home.says("trace", "last", "--value", "nothing", code=2)
+    assert "has no value 'nothing'" in home.output_of("trace", "last", "--value", "nothing", code=2)
     # A retry whose playbook asks elsewhere kept the old response: the log still has its address.
     elsewhere = home.file("elsewhere.yaml", TRACED.replace("/orders/", "/v2/orders/"))
-    home.says("retry", run["execution_id"], "--from", "sum", "--playbook", elsewhere)
-    said = home.says("trace", "last", "--value", "fetch.data.prices")
-    assert f"url http://{host}/orders/3 · status 200 · kept from run {run['execution_id']} · event 8" in said
+    home.output_of("retry", run["execution_id"], "--from", "sum", "--playbook", elsewhere)
+    output = home.output_of("trace", "last", "--value", "fetch.data.prices")
+    assert f"url http://{host}/orders/3 · status 200 · kept from run {run['execution_id']} · event 8" in output
 
 
 @pytest.mark.parametrize(
@@ -300,7 +302,7 @@ def test_a_number_is_traced_to_the_http_response_that_it_came_from(home: Home) -
     ],
 )
 def test_what_makes_no_sense_is_refused(home: Home, words: tuple[str, ...], said: str) -> None:
-    assert said in home.says(*words, code=2)
+    assert said in home.output_of(*words, code=2)
 
 
 def test_a_retried_run_has_its_final_step_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -325,44 +327,44 @@ def test_a_retried_run_has_its_final_step_again(tmp_path: Path, capsys: pytest.C
 def test_lineage_is_written_as_openlineage_events(home: Home, tmp_path: Path) -> None:
     text = "metadata: {name: lake}\nworkflow:\n  - step: start\n    tool: {kind: duckdb, command: 'select 1 as x'}\n"
     home.json("run", home.file("lake.yaml", text))
-    assert "no task of this run" in home.says("lineage", "last")
+    assert "no task of this run" in home.output_of("lineage", "last")
     file = tmp_path / "events.jsonl"
-    assert "wrote 4 OpenLineage events" in home.says("lineage", "last", "--openlineage", str(file))
+    assert "wrote 4 OpenLineage events" in home.output_of("lineage", "last", "--openlineage", str(file))
     kinds = [json.loads(line)["eventType"] for line in file.read_text(encoding="utf-8").splitlines()]
     assert kinds == ["START", "START", "COMPLETE", "COMPLETE"]
-    assert "nowhere" in home.says("lineage", "last", "--openlineage", str(tmp_path / "nowhere" / "x"), code=2)
+    assert "nowhere" in home.output_of("lineage", "last", "--openlineage", str(tmp_path / "nowhere" / "x"), code=2)
 
 
 def test_two_playbooks_are_compared_by_their_nets_and_their_texts(home: Home) -> None:
     changed = ITEMS.replace("- {step: end,", "- {step: finish,").replace("step: end}", "step: finish}")
     changed = changed.replace("metadata: {name: items}", "metadata: {name: items}\nworkload: {at: 1}")
     a, b = home.file("a.yaml", ITEMS), home.file("b.yaml", changed)
-    found = home.json("diff", a, b, code=1)
-    assert found["net"] == {
+    body = home.json("diff", a, b, code=1)
+    assert body["net"] == {
         "steps_added": ["finish"],
         "steps_removed": ["end"],
         "steps_changed": [],
         "arcs_added": ["each → finish"],
         "arcs_removed": ["each → end"],
     }
-    assert found["settings"] == ["workload"]
-    assert "+workload: {at: 1}\n" in found["diff"]
-    said = home.says("diff", a, b, code=1)
-    assert all(line in said for line in ("+ step finish", "- step end", "+ arc each → finish", "~ workload"))
+    assert body["settings"] == ["workload"]
+    assert "+workload: {at: 1}\n" in body["diff"]
+    output = home.output_of("diff", a, b, code=1)
+    assert all(line in output for line in ("+ step finish", "- step end", "+ arc each → finish", "~ workload"))
     commented = home.file("c.yaml", "# the same\n\n" + ITEMS)
-    assert "the same steps, arcs and settings" in home.says("diff", a, commented)
+    assert "the same steps, arcs and settings" in home.output_of("diff", a, commented)
     other = home.file("d.yaml", changed.replace("{at: 1}", "{at: 2}"))
     assert home.json("diff", b, other, code=1)["settings"] == ["workload"], "a key of one's own, and no place in a file"
 
 
 def test_two_versions_of_the_catalog_and_a_file_are_compared(home: Home) -> None:
     for text in (ITEMS, FIXED):
-        home.says("catalog", "register", home.file("items.yaml", text))
-    found = home.json("diff", "items@1", "items@2", code=1)
-    assert (found["a"], found["b"], found["net"]["steps_changed"]) == ("items@1", "items@2", ["each"])
-    assert found["diff"] == home.json("catalog", "diff", "items@1", "2")["diff"].replace("items ", "items@")
+        home.output_of("catalog", "register", home.file("items.yaml", text))
+    body = home.json("diff", "items@1", "items@2", code=1)
+    assert (body["a"], body["b"], body["net"]["steps_changed"]) == ("items@1", "items@2", ["each"])
+    assert body["diff"] == home.json("catalog", "diff", "items@1", "2")["diff"].replace("items ", "items@")
     assert home.json("diff", home.file("own.yaml", FIXED), "items@2")["net"] is None
-    assert "nothing is registered under" in home.says("diff", "other@1", "items@2", code=2)
+    assert "nothing is registered under" in home.output_of("diff", "other@1", "items@2", code=2)
 
 
 def test_versions_of_the_catalog_that_need_files_are_compared(home: Home) -> None:
@@ -371,18 +373,18 @@ def test_versions_of_the_catalog_that_need_files_are_compared(home: Home) -> Non
     )
     for script in ("echo 1", "echo 2"):
         home.file("a.sh", script)
-        home.says("catalog", "register", file)
+        home.output_of("catalog", "register", file)
     (home.folder / "a.sh").unlink()
-    found = home.json("diff", "report@1", "report@2", code=1)
-    assert (found["net"]["steps_changed"], found["diff"]) == (["a"], "")
+    body = home.json("diff", "report@1", "report@2", code=1)
+    assert (body["net"]["steps_changed"], body["diff"]) == (["a"], "")
 
 
 def test_digits_are_a_run_even_where_a_file_has_that_name(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home.folder)
     home.file("2024", "metadata: {name: a}\nworkflow: [{step: a, tool: {kind: noop}}]\n")
-    assert "no difference" not in home.says("diff", "./2024", "./2024")
-    home.says("run", "./2024")
-    assert "2024" in home.says("diff", "2024", "last", code=2)
+    assert "no difference" not in home.output_of("diff", "./2024", "./2024")
+    home.output_of("run", "./2024")
+    assert "2024" in home.output_of("diff", "2024", "last", code=2)
 
 
 def test_a_run_that_is_repeated_from_its_start_has_its_origin(home: Home) -> None:
@@ -391,7 +393,7 @@ def test_a_run_that_is_repeated_from_its_start_has_its_origin(home: Home) -> Non
     again = home.json("retry", "last")
     head = home.json("replay", first["execution_id"])["events"]
     assert again["origin"] == {"execution_id": first["execution_id"], "seq": head, "how": "retry", "events": 0}
-    assert f"retry of {first['execution_id']} from its start" in home.says("show", "last")
+    assert f"retry of {first['execution_id']} from its start" in home.output_of("show", "last")
     assert [run["execution_id"] for run in home.json("list", "--origin", first["execution_id"])] == [
         again["execution_id"]
     ]
@@ -400,12 +402,12 @@ def test_a_run_that_is_repeated_from_its_start_has_its_origin(home: Home) -> Non
 
 def test_a_run_and_a_playbook_are_not_compared(home: Home) -> None:
     file = home.file("a.yaml", "metadata: {name: a}\nworkflow: [{step: a, tool: {kind: noop}}]\n")
-    home.says("run", file)
+    home.output_of("run", file)
     for words in (("last", file), (file, "last")):
-        said = home.says("diff", *words, code=2)
-        assert f"last is a run and {file} is a playbook" in said
-        assert f"arclog simulate {file} --from last" in said
-    assert "cannot read" in home.says("diff", file, str(home.folder / "none.yaml"), code=2)
+        output = home.output_of("diff", *words, code=2)
+        assert f"last is a run and {file} is a playbook" in output
+        assert f"arclog simulate {file} --from last" in output
+    assert "cannot read" in home.output_of("diff", file, str(home.folder / "none.yaml"), code=2)
 
 
 @pytest.mark.parametrize("words", [("show",), ("why",), ("state",), ("retry", "--from", "a")])

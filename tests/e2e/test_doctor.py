@@ -37,7 +37,7 @@ workflow: [{step: start, tool: {kind: noop}}]
 """
 
 
-def told(*words: str) -> tuple[int, str]:
+def output_of(*words: str) -> tuple[int, str]:
     """Exit code and output of a command."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
@@ -45,9 +45,9 @@ def told(*words: str) -> tuple[int, str]:
     return code, out.getvalue()
 
 
-async def found(*words: str) -> tuple[int, dict[str, dict[str, str]]]:
+async def diagnosis(*words: str) -> tuple[int, dict[str, dict[str, str]]]:
     """Exit code of `doctor`, and its checks by name; on a thread: the server is on this loop."""
-    code, text = await asyncio.to_thread(told, "doctor", "--json", *words)
+    code, text = await asyncio.to_thread(output_of, "doctor", "--json", *words)
     return code, {check["name"]: check for check in json.loads(text)["checks"]}
 
 
@@ -80,7 +80,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 async def test_a_server_in_good_health(server: RunningServer):
-    code, checks = await found("--server", server.url)
+    code, checks = await diagnosis("--server", server.url)
     assert code == 0
     assert not_well(checks) == set()
     assert {"server", "ready", "access", "version", "server's clock", "store", "disk", "clock", "results"} <= set(
@@ -93,7 +93,7 @@ async def test_a_server_in_good_health(server: RunningServer):
 async def test_nobody_listens():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and never listened on
-        code, checks = await found("--server", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        code, checks = await diagnosis("--server", f"http://127.0.0.1:{taken.getsockname()[1]}")
     assert (code, list(checks)) == (1, ["server"])
     assert "cannot be reached" in checks["server"]["detail"]
     assert "start it" in checks["server"]["remedy"]
@@ -103,10 +103,10 @@ async def test_several_servers_are_each_looked_at(server: RunningServer):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         gone = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, checks = await found("--server", f"http://{gone},{server.url}")
-    here = server.url.partition("://")[2]
+        code, checks = await diagnosis("--server", f"http://{gone},{server.url}")
+    address = server.url.partition("://")[2]
     assert (code, not_well(checks)) == (1, {f"{gone} server"})
-    assert {f"{here} server", f"{here} version", "store", "timers"} <= set(checks)
+    assert {f"{address} server", f"{address} version", "store", "timers"} <= set(checks)
 
 
 async def test_keys_that_are_wrong_missing_or_too_small(tmp_path: Path):
@@ -116,14 +116,14 @@ async def test_keys_that_are_wrong_missing_or_too_small(tmp_path: Path):
             (tmp_path / role).write_text(text)
         for (_, role), text in keys.items():
             (tmp_path / role).write_text(text)
-        for role, said in [("none", "authentication required"), ("wrong", "key"), ("viewer", "role admin")]:
-            code, checks = await found("--server", server.url, "--token-file", str(tmp_path / role))
+        for role, message in [("none", "authentication required"), ("wrong", "key"), ("viewer", "role admin")]:
+            code, checks = await diagnosis("--server", server.url, "--token-file", str(tmp_path / role))
             assert code == 1
             assert not_well(checks) == {"access"}
-            assert said in checks["access"]["detail"]
+            assert message in checks["access"]["detail"]
             assert "--role admin" in checks["access"]["remedy"]
             assert "x" * 43 not in str(checks)
-        code, checks = await found("--server", server.url, "--token-file", str(tmp_path / "admin"))
+        code, checks = await diagnosis("--server", server.url, "--token-file", str(tmp_path / "admin"))
         assert (code, not_well(checks)) == (0, set())
 
 
@@ -132,7 +132,7 @@ async def test_something_else_answers():
         web.answers("/health", json={"status": "ok"})
         web.answers("/ready", json={"status": "ready"})
         web.answers("/api/doctor", json={"hello": "world"})
-        code, checks = await found("--server", web.url("/").rstrip("/"))
+        code, checks = await diagnosis("--server", web.url("/").rstrip("/"))
     assert (code, not_well(checks)) == (1, {"version"})
 
 
@@ -142,7 +142,7 @@ async def test_a_server_of_another_version():
         web.answers("/health", json={})
         web.answers("/ready", json={})
         web.answers("/api/doctor", json={"version": "0.0.1", "protocol": 99, "now": now, "checks": []})
-        code, checks = await found("--server", web.url("/").rstrip("/"))
+        code, checks = await diagnosis("--server", web.url("/").rstrip("/"))
     assert (code, not_well(checks)) == (1, {"version"})
     assert "protocol 99" in checks["version"]["detail"]
 
@@ -150,7 +150,7 @@ async def test_a_server_of_another_version():
 async def test_a_server_whose_clock_is_an_hour_off(tmp_path: Path, later: Any):
     later(-HOUR)
     async with running(tmp_path / "home", worker=False) as server:
-        code, checks = await found("--server", server.url)
+        code, checks = await diagnosis("--server", server.url)
     assert code == 0
     assert not_well(checks) == {"server's clock"}
     seconds, _, rest = checks["server's clock"]["detail"].partition(" s ")
@@ -162,7 +162,7 @@ async def test_a_server_whose_clock_is_an_hour_off(tmp_path: Path, later: Any):
 async def test_a_pool_without_a_worker(tmp_path: Path):
     async with running(tmp_path / "home", worker=True, **{"doctor.waiting_s": 0}) as server:
         await start(server, GPU)
-        code, checks = await found("--server", server.url)
+        code, checks = await diagnosis("--server", server.url)
         assert (code, not_well(checks)) == (1, {"pool gpu"})
         assert checks["pool gpu"]["detail"].startswith("1 waiting, 0 with workers")
         assert "--pool gpu" in checks["pool gpu"]["remedy"]
@@ -176,11 +176,11 @@ async def test_a_duty_that_nobody_has(tmp_path: Path):
         await store.lease_duty("of-old", "gone", now - 2 * HOUR, now - HOUR)
         await store.lease_duty("of-now", "there", now, now + HOUR)
         await store.close()
-        code, checks = await found("--server", server.url)
+        code, checks = await diagnosis("--server", server.url)
         assert (code, not_well(checks)) == (0, {"duty of-old"})
         assert "there holds it until" in checks["duty of-now"]["detail"]
     # Where no server runs, nobody has to.
-    code, checks = await found("--home", str(home))
+    code, checks = await diagnosis("--home", str(home))
     assert (code, not_well(checks)) == (0, set())
 
 
@@ -204,7 +204,7 @@ workflow: [{{step: start, tool: {{kind: noop}}}}]
                 async for line in stream.aiter_lines():
                     processed = processed or "playbook.processed" in line
             assert processed
-            code, checks = await found("--server", server.url)
+            code, checks = await diagnosis("--server", server.url)
     assert (code, not_well(checks)) == (0, {"webhooks"})
     assert execution_id in checks["webhooks"]["detail"]
     assert "500" in checks["webhooks"]["detail"]
@@ -212,7 +212,7 @@ workflow: [{{step: start, tool: {{kind: noop}}}}]
 
 async def test_ids_are_told_to_their_own_tenant_alone(tmp_path: Path):
     keys = await make_keys(
-        tmp_path / "home", [(each, role) for each in ("acme", "globex") for role in ("admin", "engineer")]
+        tmp_path / "home", [(tenant_name, role) for tenant_name in ("acme", "globex") for role in ("admin", "engineer")]
     )
     home = tmp_path / "home"
     async with running(home, worker=False) as server:
@@ -256,7 +256,7 @@ async def test_a_home_that_nobody_looks_after(tmp_path: Path, later: Any):
         claimed = await client.post("/api/worker/claim", json={"worker": worker, "limit": 1, "n": 1})
         assert len(claimed.json()["commands"]) == 1, claimed.text
     later(HOUR)
-    code, checks = await found("--home", str(home))
+    code, checks = await diagnosis("--home", str(home))
     assert code == 1
     assert not_well(checks) == {"pool default", "leases", "timers", "schedules"} | (not_well(checks) & {"clock"})
     assert "minutely" in checks["schedules"]["detail"]
@@ -269,7 +269,7 @@ async def test_a_run_that_nothing_moves(tmp_path: Path, later: Any):
         execution_id = await start(server, LIMITED)
     _lose_its_work(home)
     later(HOUR)
-    code, checks = await found("--home", str(home))
+    code, checks = await diagnosis("--home", str(home))
     assert (code, "runs" in not_well(checks)) == (1, True)
     assert execution_id in checks["runs"]["detail"]
 
@@ -284,12 +284,12 @@ async def test_a_run_that_waits_for_somebody_is_no_finding(tmp_path: Path, later
                 if '"suspended"' in line:
                     break
     later(HOUR)
-    _, checks = await found("--home", str(home))
+    _, checks = await diagnosis("--home", str(home))
     assert checks["runs"]["status"] == "ok"
 
 
 async def test_a_home_that_is_not_there(tmp_path: Path):
-    code, checks = await found("--home", str(tmp_path / "none"))
+    code, checks = await diagnosis("--home", str(tmp_path / "none"))
     assert (code, not_well(checks)) == (0, {"home"})
     assert "arclog run" in checks["home"]["remedy"]
     assert not (tmp_path / "none").exists()
@@ -297,7 +297,7 @@ async def test_a_home_that_is_not_there(tmp_path: Path):
 
 async def test_a_file_that_is_no_store(tmp_path: Path):
     (tmp_path / "arclog.db").write_bytes(b"no database at all" * 1000)
-    code, checks = await found("--home", str(tmp_path))
+    code, checks = await diagnosis("--home", str(tmp_path))
     assert (code, not_well(checks)) == (1, {"store"})
 
 
@@ -308,7 +308,7 @@ async def test_a_store_of_another_version_is_left_as_it_is(tmp_path: Path, versi
     connection = apsw.Connection(str(tmp_path / "arclog.db"))
     connection.pragma("user_version", version)
     connection.close()
-    code, checks = await found("--home", str(tmp_path))
+    code, checks = await diagnosis("--home", str(tmp_path))
     assert (code, not_well(checks)) == (int(status == "fail"), {"schema"})
     assert checks["schema"]["status"] == status
     connection = apsw.Connection(str(tmp_path / "arclog.db"))
@@ -329,12 +329,12 @@ async def kept_home(home: Path) -> Path:
 
 async def test_damaged_pages(tmp_path: Path):
     file = await kept_home(tmp_path / "home")
-    code, checks = await found("--home", str(tmp_path / "home"))
+    code, checks = await diagnosis("--home", str(tmp_path / "home"))
     assert (code, checks["pages"]["status"], checks["files"]["status"]) == (0, "ok", "ok")
     body = bytearray(file.read_bytes())
     body[-4096:] = b"\xa5" * 4096  # the first pages hold the schema: without it nothing can be opened
     file.write_bytes(body)
-    code, checks = await found("--home", str(tmp_path / "home"))
+    code, checks = await diagnosis("--home", str(tmp_path / "home"))
     assert (code, checks["pages"]["status"]) == (1, "fail")
     assert "is damaged" in checks["pages"]["detail"]
     assert "restore a backup" in checks["pages"]["remedy"]
@@ -346,7 +346,7 @@ async def test_damaged_pages_of_the_schema(tmp_path: Path, first: int):
     body = bytearray(file.read_bytes())
     body[first:8192] = b"\xa5" * (8192 - first)
     file.write_bytes(body)
-    code, checks = await found("--home", str(tmp_path / "home"))
+    code, checks = await diagnosis("--home", str(tmp_path / "home"))
     assert (code, checks["pages"]["status"]) == (1, "fail")
     assert f"{file} is damaged" in checks["pages"]["detail"]
     assert "restore a backup" in checks["pages"]["remedy"]
@@ -355,7 +355,7 @@ async def test_damaged_pages_of_the_schema(tmp_path: Path, first: int):
 async def test_a_large_file_is_looked_at_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ARCLOG_DOCTOR_PAGES_S", "0")
     await kept_home(tmp_path / "home")
-    code, checks = await found("--home", str(tmp_path / "home"))
+    code, checks = await diagnosis("--home", str(tmp_path / "home"))
     assert (code, checks["pages"]["status"]) == (0, "ok")
     assert "not all pages were checked" in checks["pages"]["detail"]
 
@@ -363,7 +363,7 @@ async def test_a_large_file_is_looked_at_for_a_while_only(tmp_path: Path, monkey
 async def test_a_store_that_lost_its_write_ahead_log(tmp_path: Path):
     file = await kept_home(tmp_path / "home")
     file.with_name("arclog.db-mark").write_text("9\n")
-    code, checks = await found("--home", str(tmp_path / "home"))
+    code, checks = await diagnosis("--home", str(tmp_path / "home"))
     assert (code, checks["store"]["status"]) == (1, "fail")
     assert "lacks commits that were answered" in checks["store"]["detail"]
 
@@ -372,7 +372,7 @@ async def test_a_home_that_others_can_read(tmp_path: Path):
     file = await kept_home(tmp_path / "home")
     file.parent.chmod(0o755)
     file.chmod(0o644)
-    code, checks = await found("--home", str(tmp_path / "home"))
+    code, checks = await diagnosis("--home", str(tmp_path / "home"))
     assert (code, checks["files"]["status"]) == (0, "warn")
     assert f"chmod 700 {file.parent}" in checks["files"]["remedy"]
 
@@ -382,7 +382,7 @@ async def test_results_that_cannot_be_written(tmp_path: Path):
     async with running(home):
         pass
     (home / "results").write_text("a file where the folder should be")
-    code, checks = await found("--home", str(home))
+    code, checks = await diagnosis("--home", str(home))
     assert (code, not_well(checks)) == (1, {"results"})
 
 
@@ -390,7 +390,7 @@ async def test_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     async with running(tmp_path):
         pass
     monkeypatch.setenv("ARCLOG_DOCTOR_MIN_FREE_BYTES", str(1 << 60))
-    code, checks = await found("--home", str(tmp_path))
+    code, checks = await diagnosis("--home", str(tmp_path))
     assert (code, not_well(checks)) == (1, {"disk"})
 
 
@@ -400,7 +400,7 @@ async def test_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 async def test_a_server_on_postgresql_in_good_health(tmp_path: Path, postgres: Database):
     settings = {"store.url": postgres.dsn, "results.url": "postgres"}
     async with running(tmp_path / "home", worker=True, **settings) as server:
-        code, checks = await found("--server", server.url)
+        code, checks = await diagnosis("--server", server.url)
     assert (code, not_well(checks)) == (0, set())
     assert {"store", "schema", "connections", "transactions", "clock"} <= set(checks)
     assert "fsync on" in checks["store"]["detail"]
@@ -409,7 +409,7 @@ async def test_a_server_on_postgresql_in_good_health(tmp_path: Path, postgres: D
 
 async def test_an_empty_database_stays_empty(tmp_path: Path, postgres: Database, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ARCLOG_STORE_URL", postgres.dsn)
-    code, checks = await found()
+    code, checks = await diagnosis()
     assert (code, not_well(checks)) == (0, {"schema"})
     assert postgres.rows("SELECT 1 FROM pg_namespace WHERE nspname = 'arclog'") == []
 
@@ -419,7 +419,7 @@ async def test_postgresql_stopped_below_a_running_server(tmp_path: Path, monkeyp
         url = database.create().dsn
         settings = {"store.url": url, "store.unsafe": True, "server.ready_s": 0.5}
         async with running(tmp_path / "home", worker=False, **settings) as server:
-            code, checks = await found("--server", server.url)
+            code, checks = await diagnosis("--server", server.url)
             # fsync is off, as it was asked for; large results are where where other servers finds them
             assert (code, not_well(checks)) == (0, {"store", "results"})
             assert "where other servers" in checks["results"]["detail"]
@@ -427,8 +427,8 @@ async def test_postgresql_stopped_below_a_running_server(tmp_path: Path, monkeyp
             monkeypatch.setenv("ARCLOG_STORE_URL", url)
             monkeypatch.setenv("ARCLOG_DOCTOR_CHECK_S", "2")
             try:
-                code, checks = await found("--server", server.url)
-                local_code, local = await found()
+                code, checks = await diagnosis("--server", server.url)
+                local_code, local = await diagnosis()
             finally:
                 database.start()
             assert code == 1
@@ -445,11 +445,11 @@ async def test_no_postgresql_a_wrong_password_and_no_database(postgres: Database
         (postgres.dsn.replace(postgres.dbname, "nosuch"), "nosuch"),
         (postgres.dsn.replace(f":{postgres.port}/", ":1/"), ""),
     ]
-    for url, said in wrong:
+    for url, message in wrong:
         monkeypatch.setenv("ARCLOG_STORE_URL", url)
-        code, checks = await found()
+        code, checks = await diagnosis()
         assert (code, not_well(checks)) == (1, {"store"})
-        assert said in checks["store"]["detail"]
+        assert message in checks["store"]["detail"]
         assert "horse" not in str(checks)
 
 
@@ -462,7 +462,7 @@ async def test_a_transaction_that_holds_the_readers_up(
     monkeypatch.setenv("ARCLOG_DOCTOR_WAITING_S", "0")
     with postgres.connect(autocommit=False) as lingering:
         lingering.execute("SELECT pg_current_xact_id()")
-        _, checks = await found()
+        _, checks = await diagnosis()
     assert "transactions" in not_well(checks)
     assert "pg_terminate_backend" in checks["transactions"]["remedy"]
 
@@ -526,7 +526,7 @@ async def test_a_check_that_hangs_or_breaks_holds_up_no_other():
 
 def test_plain_output_names_what_to_do(tmp_path: Path):
     (tmp_path / "arclog.db").write_bytes(b"no database at all" * 1000)
-    code, text = told("doctor", "--home", str(tmp_path))
+    code, text = output_of("doctor", "--home", str(tmp_path))
     assert code == 1
     assert text.startswith("fail  store")
     assert "→" in text

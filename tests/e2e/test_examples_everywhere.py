@@ -74,12 +74,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "ARCLOG_TASKS_ALLOW_WRITE": tempfile.gettempdir(),
         "ARCLOG_TASKS_ALLOW_NETWORKS": "all",
     }
-    one = Cluster(tmp_path_factory.mktemp("cluster"), servers=1, pools=[["default"]], settings=reachable)
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), servers=1, pools=[["default"]], settings=reachable)
     try:
-        one.start()
-        yield one
+        cluster.start()
+        yield cluster
     finally:
-        one.close()
+        cluster.close()
 
 
 async def log_of(api: Api, name: str) -> tuple[Any, dict[str, Any]]:
@@ -91,17 +91,17 @@ async def log_of(api: Api, name: str) -> tuple[Any, dict[str, Any]]:
 async def _log_of(api: Api, name: str, workload: dict[str, str]) -> tuple[Any, dict[str, Any]]:
     execution_id = (await api.execute(request_of(name, workload))).execution_id
     if name in TOLD:
-        await told(api, execution_id)
+        await approve_if_waiting(api, execution_id)
     await asyncio.wait_for(api.ended(execution_id), PATIENCE_S)
-    found: dict[str, Any] = {}
+    by_place: dict[str, Any] = {}
     tokens: dict[int, str] = {}
     for event in await api.events(execution_id, limit=100_000):
         name_tokens(event, tokens)
         if name in ASKING and event["event_type"].startswith(("task.attempt.", "policy.task.")):
             continue
         place = event.get("iteration_id") or event.get("step_run_id") or event["entity_type"]
-        found.setdefault(place, []).append(tidied(event, PASSING | {"attempt"} if name in ASKING else PASSING))
-    return (await api.summary(execution_id)).result, dict(sorted(found.items()))
+        by_place.setdefault(place, []).append(tidied(event, PASSING | {"attempt"} if name in ASKING else PASSING))
+    return (await api.summary(execution_id)).result, dict(sorted(by_place.items()))
 
 
 def name_tokens(event: dict[str, Any], tokens: dict[int, str]) -> None:
@@ -122,8 +122,8 @@ def request_of(name: str, workload: dict[str, str]) -> ExecuteRequest:
     return ExecuteRequest(text, f"examples/{name}.yaml", files=parts, workload=workload)
 
 
-async def told(api: Api, execution_id: str) -> None:
-    """Tell a run what it waits for, as soon as it does."""
+async def approve_if_waiting(api: Api, execution_id: str) -> None:
+    """Approve a run as soon as it waits."""
     async with asyncio.timeout(PATIENCE_S):
         while not (await api.why(execution_id)).waits:  # noqa: ASYNC110 - a server can only be asked again
             await asyncio.sleep(0.05)
@@ -132,9 +132,9 @@ async def told(api: Api, execution_id: str) -> None:
 
 def tidied(value: Any, passing: set[str]) -> Any:
     if isinstance(value, dict):
-        return {key: tidied(each, passing) for key, each in value.items() if key not in passing}
+        return {key: tidied(part, passing) for key, part in value.items() if key not in passing}
     if isinstance(value, list):
-        return [tidied(each, passing) for each in value]
+        return [tidied(part, passing) for part in value]
     return MADE_UP.sub("*", value) if isinstance(value, str) else value
 
 
@@ -143,9 +143,9 @@ async def test_an_example_leaves_the_same_log_at_every_size(
     name: str, tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # examples make files where they run
-    async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
-        await here.start_worker()
-        alone = await log_of(here.api, name)
+    async with embedded(Settings({"home": str(tmp_path / "home")})) as runtime:
+        await runtime.start_worker()
+        alone = await log_of(runtime.api, name)
     async with AsyncClient(cluster.url) as there:
         together = await log_of(there, name)
     assert alone[0] == together[0] == EXAMPLES[name]

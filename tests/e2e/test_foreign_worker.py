@@ -47,39 +47,39 @@ class Site:
         #: processes of tasks whose worker was killed
         self.left_behind: list[int] = []
 
-    def work(self, who: str = "worker", url: str = "", name: str = "w") -> subprocess.Popen[bytes]:
+    def work(self, caller: str = "worker", url: str = "", name: str = "w") -> subprocess.Popen[bytes]:
         # -I -S: neither this project nor any installed package can be imported.
         command = [sys.executable, "-I", "-S", str(EXAMPLE), "--server", url or self.server.url, "--worker-id", name]
-        environment = {"PATH": os.environ["PATH"], "ARCLOG_TOKEN": self.keys[who]}
+        environment = {"PATH": os.environ["PATH"], "ARCLOG_TOKEN": self.keys[caller]}
         process = subprocess.Popen(command, cwd=self.folder, env=environment, start_new_session=True)
         self.processes.append(process)
         return process
 
-    async def ask(self, who: str, method: str, path: str, **more: Any) -> Any:
-        answer = await self.client.request(method, path, headers=bearer(self.keys[who]), **more)
+    async def ask(self, caller: str, method: str, path: str, **more: Any) -> Any:
+        answer = await self.client.request(method, path, headers=bearer(self.keys[caller]), **more)
         assert answer.status_code < 300, answer.text
         return answer.json()
 
     async def start(self, playbook: str) -> str:
-        found: str = (await self.ask("engineer", "POST", "/api/executions", json={"playbook": playbook}))[
+        execution_id: str = (await self.ask("engineer", "POST", "/api/executions", json={"playbook": playbook}))[
             "execution_id"
         ]
-        return found
+        return execution_id
 
     async def log(self, execution_id: str, *types: str) -> list[dict[str, Any]]:
         params = {"limit": 1000, "type": list(types)}
-        found: list[dict[str, Any]] = (
+        events: list[dict[str, Any]] = (
             await self.ask("engineer", "GET", f"/api/executions/{execution_id}/events", params=params)
         )["events"]
-        return found
+        return events
 
     async def ended(self, execution_id: str) -> dict[str, Any]:
         async with asyncio.timeout(PATIENCE_S):
             path = f"/api/executions/{execution_id}/head"
             while not (await self.ask("engineer", "GET", path, params={"until": "ended", "timeout_s": 5}))["ended"]:
                 pass
-        found: dict[str, Any] = await self.ask("engineer", "GET", f"/api/executions/{execution_id}")
-        return found
+        answer: dict[str, Any] = await self.ask("engineer", "GET", f"/api/executions/{execution_id}")
+        return answer
 
     def close(self) -> None:
         for process in self.processes:
@@ -160,15 +160,15 @@ async def test_a_playbook_of_five_steps_ends_while_its_worker_is_killed_and_rest
         summary = await site.ended(execution_id)
         assert (summary["state"], summary["result"]) == ("COMPLETED", "12345")
         log = await site.log(execution_id)
-        types = [one["event_type"] for one in log]
+        types = [event["event_type"] for event in log]
         assert (types.count("step.done"), types.count("task.started"), types.count("task.done")) == (5, 5, 5)
-        lost = [one for one in log if one["event_type"] == "command.issued"]
-        assert [(one["step"], one["payload"]["reason"]) for one in lost] == [
+        lost = [event for event in log if event["event_type"] == "command.issued"]
+        assert [(reissued["step"], reissued["payload"]["reason"]) for reissued in lost] == [
             ("two", "lease_lost"),
             ("four", "lease_lost"),
         ]
         assert "command.refused" not in types
-        holders = {one["worker_id"] for one in log if one["event_type"] == "task.done" and "worker_id" in one}
+        holders = {event["worker_id"] for event in log if event["event_type"] == "task.done" and "worker_id" in event}
         assert holders
         assert all(name.startswith("w@acme/key-") for name in holders)
 
@@ -221,17 +221,17 @@ async def test_it_runs_a_playbook_with_every_kind_of_outcome(tmp_path: Path) -> 
         summary = await site.ended(execution_id)
         assert (summary["state"], summary["result"]) == ("COMPLETED", {"total": 60, "flaky": 3, "size": 7})
         log = await site.log(execution_id)
-        failed = {one["step"]: one["payload"]["error"] for one in log if one["event_type"] == "step.failed"}
+        failed = {event["step"]: event["payload"]["error"] for event in log if event["event_type"] == "step.failed"}
         assert (failed["fails"]["kind"], failed["fails"]["message"]) == ("exception", "exit code 3: no luck")
         assert failed["breaks"]["kind"] == "poison", "its worker gave the command up twice"
         assert "IndexError" in failed["breaks"]["message"]
-        (stored,) = [one for one in log if one["event_type"] == "result.stored"]
+        (stored,) = [event for event in log if event["event_type"] == "result.stored"]
         ref = stored["payload"]["result_ref"]
         content = await site.ask("engineer", "GET", "/api/result/resolve", params={"ref": ref["ref"]})
         assert (ref["kind"], len(content["text"])) == ("result_ref", 200_000)
-        attempts = [one["attempt"] for one in log if one["event_type"] == "task.attempt.failed"]
+        attempts = [event["attempt"] for event in log if event["event_type"] == "task.attempt.failed"]
         assert attempts == [1, 2]
-        assert not [one for one in log if one["event_type"] == "command.refused"]
+        assert not [event for event in log if event["event_type"] == "command.refused"]
 
 
 # -- late, repeated, out of order -------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ async def test_every_event_may_be_sent_twice(tmp_path: Path) -> None:
             assert summary["result"] == "12345"
             await asyncio.to_thread(site.close)
             assert len(between.lost) == 20, "four events of each step, and each of them was sent again"
-        types = [one["event_type"] for one in await site.log(execution_id)]
+        types = [event["event_type"] for event in await site.log(execution_id)]
         assert [types.count(name) for name in ("step.started", "task.started", "task.done", "step.done")] == [
             5,
             5,
@@ -301,9 +301,9 @@ async def test_every_event_may_be_sent_twice(tmp_path: Path) -> None:
         ]
 
 
-async def claimed(site: Site, example: ModuleType, who: str) -> Any:
+async def claimed(site: Site, example: ModuleType, caller: str) -> Any:
     """A command in the hands of a key, as the program holds it."""
-    server = example.Server(site.server.url, site.keys[who])
+    server = example.Server(site.server.url, site.keys[caller])
     worker = example.Worker(server, "w", ["default"])
     claim = {"worker": worker.info, "limit": 1, "wait_s": 10, "form": "wire"}
     commands = (await asyncio.to_thread(server.post, "/api/worker/claim", claim))["commands"]
@@ -321,7 +321,7 @@ async def test_another_key_is_refused_and_late_or_early_reports_change_nothing(
             with pytest.raises(example.CommandOver, match="409"):
                 await asyncio.to_thread(stranger.report, event_type)
         audit = await site.ask("admin", "GET", "/api/audit", params={"decision": "denied"})
-        assert [(one["principal"], one["route"]) for one in audit["entries"]] == [("other", "/api/events")] * 4
+        assert [(entry["principal"], entry["route"]) for entry in audit["entries"]] == [("other", "/api/events")] * 4
         # Out of order: a task's end before its start.
         await asyncio.to_thread(mine.report, "step.enter")
         with pytest.raises(example.Refused, match="422"):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.servers.commands import ARCLOG, run_text
-from tests.servers.web import Asked, Web, Wire
+from tests.servers.web import ReceivedRequest, Web, Wire
 
 PATIENCE_S = 60
 
@@ -95,8 +95,8 @@ def paged(web: Web, *first: tuple[int, dict[str, str]]) -> None:
     troubles = list(first)
 
     @web.route("/rooms")
-    async def rooms(asked: Asked, wire: Wire) -> None:
-        page = int(dict(asked.query)["page"])
+    async def rooms(received: ReceivedRequest, wire: Wire) -> None:
+        page = int(dict(received.query)["page"])
         if troubles:
             status, headers = troubles.pop(0)
             await wire.answer(status, b'{"error": "not now"}', {"Content-Type": "application/json", **headers})
@@ -111,8 +111,8 @@ def test_pages_with_retries(where: Path, web: Web) -> None:
     summary = run(PAGES, "--set", f"api_url={web.url('')}")
 
     assert summary["result"] == {"items": [10, 11, 20, 21, 30, 31], "statuses": [200, 200, 200]}
-    assert [dict(asked.query)["page"] for asked in web.asked] == ["1", "1", "1", "1", "2", "3"]
-    keys = [asked.headers["idempotency-key"] for asked in web.asked]
+    assert [dict(request.query)["page"] for request in web.requests] == ["1", "1", "1", "1", "2", "3"]
+    keys = [request.headers["idempotency-key"] for request in web.requests]
     assert len(set(keys[:4])) == 1
     assert len(set(keys)) == 3
     failed = [event["payload"]["outcome"] for event in events("task.attempt.failed")]
@@ -176,7 +176,7 @@ def test_large_bodies_stay_out_of_the_log_and_are_used_all_the_same(where: Path,
     summary = run(LARGE, "--set", f"base={web.url('')}")
 
     assert summary["result"] == {"sum": sum(range(200))}
-    put, post = (asked for asked in web.asked if asked.path == "/up")
+    put, post = (request for request in web.requests if request.path == "/up")
     assert put.body == blob
     assert json.loads(post.body) == rows
     done = {event["task"]: event["payload"]["outcome"] for event in events("task.done")}
@@ -203,7 +203,7 @@ def test_loopback_is_reached_unless_it_is_forbidden(where: Path, web: Web) -> No
     for setting in ("none", "10.0.0.0/8"):
         error = run(text, code=1, ARCLOG_HTTP_ALLOW_NETWORKS=setting)["error"]
         assert (error["kind"], error["code"]) == ("config", "ADDRESS_REFUSED")
-    assert len(web.asked) == 1
+    assert len(web.requests) == 1
 
 
 def test_a_private_address_is_refused(where: Path) -> None:
@@ -290,17 +290,17 @@ def test_a_credential_reaches_the_server_and_nobody_else(where: Path, web: Web) 
     canary = "canary/7f3a=secret"
 
     @web.route("/x")
-    async def echo(asked: Asked, wire: Wire) -> None:
-        told = asked.headers["authorization"]
-        body = json.dumps({"error": f"{told} is wrong", "target": asked.target}).encode()
-        await wire.answer(401, body, {"Content-Type": "application/json", "X-Echo": told})
+    async def echo(received: ReceivedRequest, wire: Wire) -> None:
+        authorization = received.headers["authorization"]
+        body = json.dumps({"error": f"{authorization} is wrong", "target": received.target}).encode()
+        await wire.answer(401, body, {"Content-Type": "application/json", "X-Echo": authorization})
 
     Path("p.yaml").write_text(SECRET, encoding="utf-8")
     done = arclog("run", "p.yaml", "--set", f"base={web.url('')}", SHOP_TOKEN=canary)
 
     assert done.returncode == 1
-    assert web.asked[0].headers["authorization"] == f"Bearer {canary}"
-    assert dict(web.asked[0].query) == {"q": canary}
+    assert web.requests[0].headers["authorization"] == f"Bearer {canary}"
+    assert dict(web.requests[0].query) == {"q": canary}
     shown = done.stdout + done.stderr
     for words in (("events", "last", "--json"), ("logs", "last"), ("show", "last", "--json"), ("why", "last")):
         shown += arclog(*words).stdout

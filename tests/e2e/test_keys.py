@@ -36,9 +36,9 @@ def test_a_key_is_shown_once_listed_and_revoked() -> None:
     key_id, secret = form[1], made.stdout.strip()[-43:]
     listed = arclog("key", "list")
     assert f"{key_id}  ci  operator  acme  expires 20" in listed.stdout
-    (told,) = json.loads(arclog("key", "list", "--json").stdout)
-    assert (told["key_id"], told["tenant"], told["roles"], told["revoked_at"]) == (key_id, "acme", ["operator"], None)
-    assert "hash" not in told
+    (body,) = json.loads(arclog("key", "list", "--json").stdout)
+    assert (body["key_id"], body["tenant"], body["roles"], body["revoked_at"]) == (key_id, "acme", ["operator"], None)
+    assert "hash" not in body
     assert secret.encode() not in b"".join(file.read_bytes() for file in Path("home").rglob("*") if file.is_file())
     assert arclog("key", "list", "--tenant", "other").stdout.startswith("no keys")
     assert "apply this within 10 s" in arclog("key", "revoke", made.stdout.strip()).stdout

@@ -18,8 +18,8 @@ class Home:
     def __call__(self, *words: str) -> tuple[int, str, str]:
         self._capsys.readouterr()
         code = command([*words, "--home", str(self.path / "home")])
-        said = self._capsys.readouterr()
-        return code, said.out, said.err
+        output = self._capsys.readouterr()
+        return code, output.out, output.err
 
     def file(self, text: str) -> str:
         file = self.path / "play.yaml"
@@ -52,7 +52,7 @@ def test_limits(arclog: Home) -> None:
         "(all pools)  0 waiting, 0 busy; 0 workers, 0 slots; tenant acme at most 5\n"
         "gpu  0 waiting, 0 busy; 0 workers, 0 slots; all tenants at most 8, each tenant at most 2\n"
     )
-    assert [each["name"] for each in json.loads(arclog("pool", "list", "--json")[1])] == ["", "gpu"]
+    assert [load["name"] for load in json.loads(arclog("pool", "list", "--json")[1])] == ["", "gpu"]
     assert "each tenant" not in arclog("pool", "rm", "gpu", "--each-tenant")[1]
     code, _, err = arclog("pool", "rm", "gpu", "--each-tenant")
     assert (code, "each tenant in pool gpu has no limit; `arclog pool list`" in err) == (2, True)

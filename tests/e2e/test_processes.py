@@ -41,8 +41,8 @@ class Group:
 
     def figure(self, name: str) -> float:
         text = httpx2.get(f"{self.url}/metrics", timeout=30, trust_env=False, verify=False).text
-        found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
-        return float(found.group(1)) if found else 0.0
+        match = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+        return float(match.group(1)) if match else 0.0
 
 
 def until(true: Callable[[], bool]) -> None:

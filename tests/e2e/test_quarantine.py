@@ -77,10 +77,10 @@ def test_a_run_that_kills_the_process_twice_is_quarantined(tmp_path: Path, bomb:
 
     third = process(home, "serve", run=run)
     assert third.returncode == 0, third.stderr
-    told = json.loads(third.stdout)
-    assert told["healthy"] == "COMPLETED"
-    assert "poison: arclog died 2 times in a row while it" in told["why"]
-    assert f"arclog resume {run}" in told["why"]
+    body = json.loads(third.stdout)
+    assert body["healthy"] == "COMPLETED"
+    assert "poison: arclog died 2 times in a row while it" in body["why"]
+    assert f"arclog resume {run}" in body["why"]
     assert f"execution {run}: poison" in third.stderr
     fourth = process(home, "serve", run=run)
     assert fourth.returncode == 0, fourth.stderr
@@ -88,9 +88,9 @@ def test_a_run_that_kills_the_process_twice_is_quarantined(tmp_path: Path, bomb:
     # With the bounds of every day the run fails, and nothing dies.
     released = process(home, "release", run=run)
     assert released.returncode == 0, released.stderr
-    told = json.loads(released.stdout)
-    assert told["state"] == "FAILED"
-    assert "decision.max_bytes" in told["error"]
+    body = json.loads(released.stdout)
+    assert body["state"] == "FAILED"
+    assert "decision.max_bytes" in body["error"]
 
 
 @pytest.mark.soak
@@ -123,8 +123,8 @@ def test_resume_continues_a_run_in_quarantine(tmp_path: Path, work: int) -> None
     playbook = "{metadata: {name: quick}, workflow: [{step: start, tool: {kind: noop}}]}"
 
     async def interrupted() -> str:
-        async with embedded(Settings({"home": str(tmp_path)})) as here:
-            return (await here.api.execute(ExecuteRequest(playbook))).execution_id
+        async with embedded(Settings({"home": str(tmp_path)})) as runtime:
+            return (await runtime.api.execute(ExecuteRequest(playbook))).execution_id
 
     run = asyncio.run(interrupted())
     for number in range(MAX_CRASHES):
@@ -142,17 +142,17 @@ def test_resume_continues_a_run_in_quarantine(tmp_path: Path, work: int) -> None
 
 def test_servers_of_one_database_count_together(tmp_path: Path, postgres: Database) -> None:
     """The second death is known to the others before it happens: none of them tries a third time."""
-    one, other, store = tmp_path / "one", tmp_path / "other", postgres.dsn
-    first = process(one, "start", BOMB, store=store)
+    home, other, store = tmp_path / "one", tmp_path / "other", postgres.dsn
+    first = process(home, "start", BOMB, store=store)
     assert first.returncode == -signal.SIGKILL, first.stderr
     run = first.stdout.strip()
-    second = process(one, "serve", "wait", run, store)
+    second = process(home, "serve", "wait", run, store)
     assert second.returncode == -signal.SIGKILL, second.stderr
     third = process(other, "serve", "", run, store)
     assert third.returncode == 0, third.stderr
     assert json.loads(third.stdout)["healthy"] == "COMPLETED"
     assert f"execution {run}: poison" in third.stderr
-    back = process(one, "serve", "", run, store)
+    back = process(home, "serve", "", run, store)
     assert back.returncode == 0, back.stderr
     assert "poison: arclog died" in json.loads(back.stdout)["why"]
 

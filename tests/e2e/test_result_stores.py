@@ -85,7 +85,7 @@ def test_a_store_that_is_away_fails_the_task_and_says_so(tmp_path: Path) -> None
         "ARCLOG_RESULTS_PATIENCE_S": "0.2",
     }
     done = run_bytes("run", "large.yaml", "--json", cwd=tmp_path, env={**os.environ, **env})
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["error"]["kind"], told["error"]["retryable"]) == (1, "result", True)
-    assert "NATS nats://127.0.0.1:1 cannot be reached" in told["error"]["message"]
+    body = json.loads(done.stdout)
+    assert (done.returncode, body["error"]["kind"], body["error"]["retryable"]) == (1, "result", True)
+    assert "NATS nats://127.0.0.1:1 cannot be reached" in body["error"]["message"]
     assert b"s3cr3t" not in done.stdout + done.stderr

@@ -41,21 +41,21 @@ def arclog(*words: str, **env: str) -> subprocess.CompletedProcess[bytes]:
 async def _store(home: Path, execution_id: str, name: str, items: list[Any] | None, body: bytes, more: Any) -> str:
     """Store a result and say so in the run's log, as a task does."""
     number = int(execution_id)
-    async with embedded(Settings({"home": str(home)})) as here:
-        writer = here.results.writer("default", listed=items is not None)
+    async with embedded(Settings({"home": str(home)})) as runtime:
+        writer = runtime.results.writer("default", listed=items is not None)
         if items is not None:
             await writer.add(items)
         else:
             await writer.write(body)
         done = await writer.commit()
-        store = here.engine.store
+        store = runtime.engine.store
         record = await store.execution(number)
         assert record is not None
         meta = RefMeta(done.bytes, done.sha256, done.content_type, rows=done.rows)
         ref = ResultRef("data" if items is None else "list", "files", ref_text(number, name, done.sha256), meta)
         payload = {"result_ref": ref.as_dict(), "preview": done.preview, **more}
-        said = Event("result.stored", 1, "start", 1, task="start_task", payload=payload)
-        await store.append(Append(number, record.head, [said], number + 1000, record.now))
+        event = Event("result.stored", 1, "start", 1, task="start_task", payload=payload)
+        await store.append(Append(number, record.head, [event], number + 1000, record.now))
         return ref.ref
 
 
@@ -87,7 +87,7 @@ def test_list_show_get_save(where):
 
     assert ref in arclog("result", "list", execution_id).stdout.decode()
     listed = json.loads(arclog("result", "list", "last", "--json").stdout)
-    assert [(each["ref"], each["rows"]) for each in listed] == [(ref, 30_000), (odd, None)]
+    assert [(row["ref"], row["rows"]) for row in listed] == [(ref, 30_000), (odd, None)]
 
     shown = arclog("result", "show", ref).stdout.decode()
     assert "30,000" in shown
@@ -180,8 +180,8 @@ def test_gc_lets_go_of_what_is_over(where):
     assert b"was removed by gc on 2" in gone.stderr
     assert arclog("result", "get", kept).stdout == b"kept"
 
-    said = arclog("gc", **quick, ARCLOG_RESULTS_KEEP_S="0").stdout.decode()
-    assert said.startswith("let go of 1 result and removed 1 file, which freed ")
+    text = arclog("gc", **quick, ARCLOG_RESULTS_KEEP_S="0").stdout.decode()
+    assert text.startswith("let go of 1 result and removed 1 file, which freed ")
     assert arclog("result", "get", kept).returncode == 1
     assert arclog("result", "get", forever).stdout == b"for ever"
     assert len(blobs(where)) == 1

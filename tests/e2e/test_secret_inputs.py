@@ -49,13 +49,13 @@ def run(flow: Path, *words: str) -> int:
 async def test_a_secret_input_reaches_its_task_and_nothing_else(flow: Path) -> None:
     home = flow.parent / "home"
     settings = Settings({"home": str(home)})
-    async with embedded(settings) as here:
-        await here.start_worker()
-        started = await here.api.execute(ExecuteRequest(FLOW, workload={"token": VALUE, "day": "2027-01-31"}))
-        assert await here.api.ended(started.execution_id, timeout_s=60)
-        events = await here.api.events(started.execution_id)
+    async with embedded(settings) as runtime:
+        await runtime.start_worker()
+        started = await runtime.api.execute(ExecuteRequest(FLOW, workload={"token": VALUE, "day": "2027-01-31"}))
+        assert await runtime.api.ended(started.execution_id, timeout_s=60)
+        events = await runtime.api.events(started.execution_id)
         assert events[0]["payload"]["workload"] == {"day": "2027-01-31"}
-        summary = await here.api.summary(started.execution_id)
+        summary = await runtime.api.summary(started.execution_id)
         assert summary.result["length"] == len(VALUE)
         assert VALUE not in json.dumps(summary.result)
     assert await choose_vault(settings).infos() == [], "it is forgotten with its run"
@@ -68,9 +68,9 @@ def test_a_secret_that_does_not_fit_is_refused_without_showing_it(
     flow: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(flow, "--set", "token=short") == 2
-    told = capsys.readouterr()
-    assert "does not fit; it is a secret" in told.err
-    assert "short" not in told.err + told.out
+    output = capsys.readouterr()
+    assert "does not fit; it is a secret" in output.err
+    assert "short" not in output.err + output.out
     assert run(flow) == 2
     assert "token: is required (a text, which is kept out of the log" in capsys.readouterr().err
 

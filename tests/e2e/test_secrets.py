@@ -140,7 +140,7 @@ def test_an_empty_or_binary_value_is_refused_and_a_short_one_is_warned_of():
 
 def test_a_terminal_is_asked_without_echo():
     reader, writer = pty.openpty()
-    asked = subprocess.Popen(
+    process = subprocess.Popen(
         [*ARCLOG, "secret", "set", "typed"], stdin=writer, stdout=writer, stderr=writer, start_new_session=True
     )
     os.close(writer)
@@ -158,10 +158,10 @@ def test_a_terminal_is_asked_without_echo():
             if not part:
                 break
             seen += part
-        assert asked.wait(PATIENCE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
-        asked.kill()
-        asked.wait()
+        process.kill()
+        process.wait()
         os.close(reader)
     assert b"hunter2" not in seen
     text = one_task("{name: typed, kind: secret}", "{kind: noop, data: '{{ keychain.typed.value | length }}'}")
@@ -245,9 +245,9 @@ workflow:
     Path("old.txt").write_text("the-old-secret\n")
     summary = run(text)
     assert summary["result"]["stdout"] == "[redacted:it]\n[redacted:it]\n"
-    told = arclog("events", "last", "--json").stdout + arclog("logs", "last", "--json").stdout
-    assert "the-old" not in told
-    assert "the-new-secret" not in told.replace("printf the-new-secret", "").replace("= the-new-secret", "")
+    output = arclog("events", "last", "--json").stdout + arclog("logs", "last", "--json").stdout
+    assert "the-old" not in output
+    assert "the-new-secret" not in output.replace("printf the-new-secret", "").replace("= the-new-secret", "")
 
 
 class TokenServer(BaseHTTPRequestHandler):
@@ -319,9 +319,9 @@ def test_a_secret_manager_gives_a_secret_that_nobody_sees_and_the_doctor_knows_i
         vault.kept["default/api"] = [{"value": SECRET}]
         ended = run(text, **env)
         for words in (("events", ended["execution_id"], "--json"), ("logs", ended["execution_id"])):
-            said = arclog(*words, **env).stdout
-            assert SECRET not in said
-            assert "[redacted:api]" in said
+            output = arclog(*words, **env).stdout
+            assert SECRET not in output
+            assert "[redacted:api]" in output
         healthy = arclog("doctor", **env)
         assert (healthy.returncode, "Vault answers, and knows this process" in healthy.stdout) == (0, True)
         refused = arclog("doctor", **{**env, "VAULT_TOKEN": "s.wrong-token"})

@@ -79,7 +79,7 @@ FILES = {
 }
 
 #: What one command line came to.
-Told = tuple[int, str, str]
+Output = tuple[int, str, str]
 
 
 class Going:
@@ -92,7 +92,7 @@ class Going:
         assert self.process.stdout is not None
         self.first = self.process.stdout.readline().decode()
 
-    def ended(self) -> Told:
+    def ended(self) -> Output:
         out, err = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, out.decode(), err.decode()
 
@@ -120,7 +120,7 @@ class Place:
     def words(self, *words: str) -> list[str]:
         return [*ARCLOG, *words, *self._where]
 
-    def __call__(self, *words: str) -> Told:
+    def __call__(self, *words: str) -> Output:
         """A command, in this process: a hundred starts of another would take a minute."""
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
         log = logging.getLogger("arclog")
@@ -196,38 +196,38 @@ _PLAIN = (
 )
 
 
-def normal(told: Told) -> Told:
+def normal(output: Output) -> Output:
     """Without what differs from run to run: ids (numbered as they appear), times, places."""
-    code, *texts = told
-    known: dict[str, str] = {}
+    code, *texts = output
+    ids: dict[str, str] = {}
 
     def numbered(found: re.Match[str]) -> str:
-        return known.setdefault(found[0], f"<ID{len(known)}>")
+        return ids.setdefault(found[0], f"<ID{len(ids)}>")
 
     plain = []
-    for said in texts:
-        text = said
+    for original in texts:
+        text = original
         for pattern, word in _PLAIN:
             text = pattern.sub(word, text)
         plain.append(re.sub(r"\b\d{17,19}\b", numbered, text))
     return code, plain[0], plain[1]
 
 
-def both(places: tuple[Place, Place], work: Callable[[Place], Told]) -> Told:
+def both(places: tuple[Place, Place], work: Callable[[Place], Output]) -> Output:
     """What comes out here and there is the same; that is what it was."""
-    here, there = (normal(work(place)) for place in places)
+    local, remote = (normal(work(place)) for place in places)
     # Line by line, so that a difference is shown by itself.
-    assert [there[0], *"".join(there[1:]).split("\n")] == [here[0], *"".join(here[1:]).split("\n")]
-    assert there == here
-    return here
+    assert [remote[0], *"".join(remote[1:]).split("\n")] == [local[0], *"".join(local[1:]).split("\n")]
+    assert remote == local
+    return local
 
 
-def each(places: tuple[Place, Place], *lines: str) -> list[Told]:
+def outputs_of(places: tuple[Place, Place], *lines: str) -> list[Output]:
     return [both(places, lambda place, line=line: place(*line.split())) for line in lines]  # type: ignore[misc]  # a default
 
 
 def test_a_run_and_how_it_is_looked_at(places: tuple[Place, Place]) -> None:
-    ran, *looks = each(
+    ran, *looks = outputs_of(
         places,
         "run hello.yaml --set name=Ada",
         "run hello.yaml --quiet",
@@ -249,7 +249,7 @@ def test_a_run_and_how_it_is_looked_at(places: tuple[Place, Place]) -> None:
 
 
 def test_the_events_and_logs_of_a_run(places: tuple[Place, Place]) -> None:
-    told = each(
+    outputs = outputs_of(
         places,
         "run hello.yaml",
         "events last",
@@ -263,18 +263,18 @@ def test_the_events_and_logs_of_a_run(places: tuple[Place, Place]) -> None:
         "logs last --grep world --step start --stream stdout",
         "logs last --step nosuch",
     )
-    assert [code for code, _, _ in told] == [0] * 10 + [2]
+    assert [code for code, _, _ in outputs] == [0] * 10 + [2]
 
 
 def test_what_a_run_that_has_ended_can_be_told(places: tuple[Place, Place]) -> None:
-    told = each(
+    outputs = outputs_of(
         places, "run hello.yaml", "cancel last", "pause last --json", "resume last", "retry last", "gc --dry-run"
     )
-    assert [code for code, _, _ in told] == [0, 2, 2, 0, 0, 0]
+    assert [code for code, _, _ in outputs] == [0, 2, 2, 0, 0, 0]
 
 
 def test_a_run_that_fails(places: tuple[Place, Place]) -> None:
-    ran, *_ = each(
+    ran, *_ = outputs_of(
         places, "run failing.yaml", "run failing.yaml --json", "why last", "show last", "list --state failed"
     )
     assert ran[0] == 1
@@ -283,7 +283,7 @@ def test_a_run_that_fails(places: tuple[Place, Place]) -> None:
 
 
 def test_a_playbook_that_cannot_run_is_shown_with_its_line(places: tuple[Place, Place]) -> None:
-    plain, as_json, called = each(places, "run invalid.yaml", "run invalid.yaml --json", "run broken.yaml")
+    plain, as_json, called = outputs_of(places, "run invalid.yaml", "run invalid.yaml --json", "run broken.yaml")
     assert plain[0] == as_json[0] == called[0] == 2
     assert "invalid.yaml:4:18" in plain[2]
     assert "colour: red" in plain[2]
@@ -291,16 +291,16 @@ def test_a_playbook_that_cannot_run_is_shown_with_its_line(places: tuple[Place, 
 
 
 def test_called_files_are_sent_along(places: tuple[Place, Place]) -> None:
-    (ran,) = each(places, "run caller.yaml --json")
+    (ran,) = outputs_of(places, "run caller.yaml --json")
     assert json.loads(ran[1])["result"] == 7
 
 
 def test_stored_results(places: tuple[Place, Place], where: Path) -> None:
-    each(places, "run storing.yaml", "result list last", "result list last --json")
+    outputs_of(places, "run storing.yaml", "result list last", "result list last --json")
 
     def ref(place: Place) -> str:
-        found: str = place.json("result", "list", "last")[0]["ref"]
-        return found
+        ref: str = place.json("result", "list", "last")[0]["ref"]
+        return ref
 
     both(places, lambda place: place("result", "show", ref(place)))
     both(places, lambda place: place("result", "show", ref(place), "--json"))
@@ -310,11 +310,11 @@ def test_stored_results(places: tuple[Place, Place], where: Path) -> None:
     both(places, lambda place: place("result", "save", ref(place), f"{place.name}.out", "--quiet"))
     assert (where / "there.out").read_bytes() == (where / "here.out").read_bytes() != b""
     unknown = f"noetl://execution/380452616754167808/result/start/{'0' * 64}"
-    each(places, f"result show {unknown}", f"result get {unknown}", "result get noetl://execution/../x")
+    outputs_of(places, f"result show {unknown}", f"result get {unknown}", "result get noetl://execution/../x")
 
 
 def test_the_catalog(places: tuple[Place, Place]) -> None:
-    told = each(
+    outputs = outputs_of(
         places,
         "catalog register daily.yaml",
         "catalog register daily.yaml",
@@ -333,7 +333,7 @@ def test_the_catalog(places: tuple[Place, Place]) -> None:
         "catalog list",
         "catalog archive reports/daily --undo",
     )
-    assert [code for code, _, _ in told] == [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0]
+    assert [code for code, _, _ in outputs] == [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0]
 
 
 def test_versions_that_need_files_are_compared(places: tuple[Place, Place], where: Path) -> None:
@@ -342,9 +342,9 @@ def test_versions_that_need_files_are_compared(places: tuple[Place, Place], wher
         (where / "a.sh").write_text(script)
         text = f"metadata: {{name: {name}}}\nworkflow: [{{step: a, tool: {{kind: shell, file: a.sh}}}}]\n"
         (where / "report.yaml").write_text(text)
-        each(places, "catalog register report.yaml")
+        outputs_of(places, "catalog register report.yaml")
     (where / "a.sh").unlink()
-    told = each(
+    outputs = outputs_of(
         places,
         "diff report@1 report@2",
         "diff report@1 report@2 --json",
@@ -353,16 +353,16 @@ def test_versions_that_need_files_are_compared(places: tuple[Place, Place], wher
         "diff report@1 other@1",
         "catalog diff report@1 2 --json",
     )
-    assert [code for code, _, _ in told] == [1, 1, 1, 2, 2, 0]
-    assert "~ step a" in told[0][1]
-    assert json.loads(told[1][1])["net"]["steps_changed"] == ["a"]
-    copied = json.loads(told[2][1])
+    assert [code for code, _, _ in outputs] == [1, 1, 1, 2, 2, 0]
+    assert "~ step a" in outputs[0][1]
+    assert json.loads(outputs[1][1])["net"]["steps_changed"] == ["a"]
+    copied = json.loads(outputs[2][1])
     assert (copied["net"], copied["settings"]) == (None, ["name"])
-    assert json.loads(told[5][1])["net"]["steps_changed"] == ["a"]
+    assert json.loads(outputs[5][1])["net"]["steps_changed"] == ["a"]
 
 
 def test_what_a_run_is_told(places: tuple[Place, Place]) -> None:
-    def story(place: Place) -> Told:
+    def story(place: Place) -> Output:
         run = place.started("run", "waiting.yaml")
         lines: list[str] = []
         for words in (
@@ -386,25 +386,25 @@ def test_what_a_run_is_told(places: tuple[Place, Place]) -> None:
         shown = [line for line in out.splitlines(keepends=True) if not line.startswith("‖")]
         return code, "".join([*lines, run.first, *shown]), err
 
-    code, told, _ = both(places, story)
+    code, output, _ = both(places, story)
     assert code == 0
-    assert "waiting completed" in told
-    assert "SKIP_STEP needs a reason" in told
+    assert "waiting completed" in output
+    assert "SKIP_STEP needs a reason" in output
 
 
 def test_a_run_is_cancelled(places: tuple[Place, Place]) -> None:
-    def story(place: Place) -> Told:
+    def story(place: Place) -> Output:
         run = place.started("run", "waiting.yaml")
         code, out, err = place("cancel", "last", "--reason", "enough")
-        ran, rest, said = run.ended()
+        ran, rest, errors = run.ended()
         again = place("cancel", "last")
-        return ran, f"{code}{out}{err}{run.first}{rest}{said}{again}", ""
+        return ran, f"{code}{out}{err}{run.first}{rest}{errors}{again}", ""
 
     assert both(places, story)[0] == 3
 
 
 def test_what_is_not_there(places: tuple[Place, Place]) -> None:
-    told = each(
+    outputs = outputs_of(
         places,
         "list",
         "run hello.yaml --quiet",
@@ -414,44 +414,44 @@ def test_what_is_not_there(places: tuple[Place, Place]) -> None:
         "run nosuch.yaml",
         "run no/such",
     )
-    assert [code for code, _, _ in told] == [0, 0, 2, 2, 2, 2, 2]
+    assert [code for code, _, _ in outputs] == [0, 0, 2, 2, 2, 2, 2]
 
 
 def test_a_detached_run_goes_on_at_the_server(places: tuple[Place, Place]) -> None:
-    here, there = places
-    assert here("run", "hello.yaml", "--detach")[0] == 2
-    started = there.json("run", "waiting.yaml", "--detach")
-    assert there("list", "--state", "running", "--quiet")[1].count(started["execution_id"]) == 1
-    code, out, _ = there("run", "hello.yaml", "-d", "-q")
+    local, remote = places
+    assert local("run", "hello.yaml", "--detach")[0] == 2
+    started = remote.json("run", "waiting.yaml", "--detach")
+    assert remote("list", "--state", "running", "--quiet")[1].count(started["execution_id"]) == 1
+    code, out, _ = remote("run", "hello.yaml", "-d", "-q")
     assert (code, out.strip().isdigit()) == (0, True)
-    followed = there("events", out.strip(), "--follow", "--json")[1].splitlines()
+    followed = remote("events", out.strip(), "--follow", "--json")[1].splitlines()
     assert [json.loads(line)["seq"] for line in followed] == list(range(1, len(followed) + 1))
     # A signal from outside lets the other one go on.
-    there("signal", started["execution_id"], "go")
-    assert there("resume", started["execution_id"])[0] == 0
+    remote("signal", started["execution_id"], "go")
+    assert remote("resume", started["execution_id"])[0] == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_whoever_stops_watching_leaves_the_run_to_the_server(
     places: tuple[Place, Place], number: signal.Signals, code: int
 ) -> None:
-    _, there = places
-    run = there.started("run", "waiting.yaml")
+    _, remote = places
+    run = remote.started("run", "waiting.yaml")
     run.process.send_signal(number)
     left, _, err = run.ended()
     assert left == code
-    (listed,) = there.json("list")
+    (listed,) = remote.json("list")
     assert listed["state"] == "RUNNING"
     assert "detached" in err
     assert f"arclog cancel {listed['execution_id']}" in err
-    assert there("cancel", listed["execution_id"])[0] == 0
-    assert there.json("status", "last")["state"] == "CANCELLED"
+    assert remote("cancel", listed["execution_id"])[0] == 0
+    assert remote.json("status", "last")["state"] == "CANCELLED"
 
 
 def test_on_a_terminal_an_interrupt_detaches(places: tuple[Place, Place]) -> None:
-    _, there = places
-    assert on_a_terminal(*there.words("run", "waiting.yaml"), keys=(("hold", b"\x03"),))[0] == 130
-    assert there.json("status", "last")["state"] == "RUNNING"
+    _, remote = places
+    assert on_a_terminal(*remote.words("run", "waiting.yaml"), keys=(("hold", b"\x03"),))[0] == 130
+    assert remote.json("status", "last")["state"] == "RUNNING"
 
 
 def on_a_terminal(*words: str, keys: tuple[tuple[str, bytes], ...]) -> tuple[int, str]:
@@ -479,19 +479,19 @@ def on_a_terminal(*words: str, keys: tuple[tuple[str, bytes], ...]) -> tuple[int
 
 def test_a_server_that_is_killed_and_comes_back_is_followed_without_a_gap(where: Path) -> None:
     server, url = up("served")
-    there = Place("there", "--server", url)
-    watching = there.started("run", "waiting.yaml")
-    started = there.json("status", "last")["execution_id"]
-    following = there.started("events", started, "--follow", "--json")
+    place = Place("there", "--server", url)
+    watching = place.started("run", "waiting.yaml")
+    started = place.json("status", "last")["execution_id"]
+    following = place.started("events", started, "--follow", "--json")
     server.process.kill()
     server.ended()
     again, _ = up("served", url.rpartition(":")[2])
-    assert there("signal", started, "go")[0] == 0
+    assert place("signal", started, "go")[0] == 0
     code, rest, err = following.ended()
     assert (code, err) == (0, "")
     seqs = [json.loads(line)["seq"] for line in (following.first + rest).splitlines()]
     assert seqs == list(range(1, len(seqs) + 1))
-    assert seqs[-1] >= there.json("events", started, "--type", "playbook.finished")["seq"]
+    assert seqs[-1] >= place.json("events", started, "--type", "playbook.finished")["seq"]
     code, out, _ = watching.ended()
     assert code == 0
     assert "waiting completed" in out
@@ -506,16 +506,16 @@ PRINTING = WAITING.replace("kind: noop, data: 1", "kind: shell, command: [echo, 
 def test_logs_are_followed_across_a_killed_server(where: Path) -> None:
     (where / "printing.yaml").write_text(PRINTING)
     server, url = up("served")
-    there = Place("there", "--server", url)
-    watching = there.started("run", "printing.yaml")
+    place = Place("there", "--server", url)
+    watching = place.started("run", "printing.yaml")
     assert watching.first.strip() == "start │ before"
-    following = there.started("logs", "last", "--follow", "--json")
+    following = place.started("logs", "last", "--follow", "--json")
     assert json.loads(following.first)["text"] == "before"
-    run = there.json("status", "last")["execution_id"]
+    run = place.json("status", "last")["execution_id"]
     server.process.kill()
     server.ended()
     again, _ = up("served", url.rpartition(":")[2])
-    assert there("signal", run, "go")[0] == 0
+    assert place("signal", run, "go")[0] == 0
     code, rest, err = following.ended()
     assert (code, [json.loads(line)["text"] for line in rest.splitlines()], err) == (0, ["behind"], "")
     code, out, _ = watching.ended()
@@ -526,12 +526,12 @@ def test_logs_are_followed_across_a_killed_server(where: Path) -> None:
 def test_the_server_may_be_in_the_environment_and_a_home_wins(
     places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, there = places
-    url = there.words()[-1]
+    _, remote = places
+    url = remote.words()[-1]
     monkeypatch.setenv("ARCLOG_SERVER", url)
     plain = Place("plain")
     assert plain("run", "hello.yaml", "--quiet")[0] == 0
-    assert len(plain.json("list")) == len(there.json("list")) == 1
+    assert len(plain.json("list")) == len(remote.json("list")) == 1
     assert Place("home", "--home", "elsewhere").json("list") == []
     assert plain("check", "hello.yaml")[0] == 0
     assert not Path(".arclog").exists()
@@ -545,19 +545,19 @@ def test_what_is_wrong_with_a_server_is_said(where: Path) -> None:
         assert "http://127.0.0.1:1 cannot be reached" in err
     code, _, err = nowhere("list", "--json")
     assert json.loads(err)["error"]["kind"] == "ServerUnavailable"
-    for line, said in (
+    for line, message in (
         ("list --server nonsense", "is not an address of a server"),
         ("list --server http://x --home y", "use either --home or --server"),
         ("list --server http://127.0.0.1:1 --token-file nosuch", "nosuch cannot be read"),
         ("check hello.yaml --server http://x", "does not take --server"),
     ):
         code, _, err = Place("wrong")(*line.split())
-        assert (code, said in err) == (2, True), err
+        assert (code, message in err) == (2, True), err
 
 
 def test_secrets(places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRM", '{"user": "ada", "password": "correct horse"}')
-    told = each(
+    outputs = outputs_of(
         places,
         "secret list",
         "secret set crm --from-env CRM --scope default/shop --json",
@@ -572,27 +572,27 @@ def test_secrets(places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -
         "secret set crm --from-env CRM --scope a/b/c/d",
         "secret list crm",
     )
-    assert [code for code, _, _ in told] == [0] * 7 + [2] * 5
-    assert "correct horse" not in "".join(out + err for _, out, err in told)
-    there = places[1]
+    assert [code for code, _, _ in outputs] == [0] * 7 + [2] * 5
+    assert "correct horse" not in "".join(out + err for _, out, err in outputs)
+    remote = places[1]
     assert (
-        "default  fields user, password at http://127.0.0.1:" in there("secret", "set", "crm", "--from-env", "CRM")[1]
+        "default  fields user, password at http://127.0.0.1:" in remote("secret", "set", "crm", "--from-env", "CRM")[1]
     )
-    assert there("secret", "rm", "crm")[1] == "removed crm (default)\n"
-    foreign = there("secret", "set", "crm", "--from-env", "CRM", "--scope", "acme")
+    assert remote("secret", "rm", "crm")[1] == "removed crm (default)\n"
+    foreign = remote("secret", "set", "crm", "--from-env", "CRM", "--scope", "acme")
     assert (foreign[0], "no tenant 'acme' for this caller" in foreign[2]) == (2, True), "another tenant is not there"
 
 
 def test_keys_and_what_their_holders_were_granted(places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
     """The first key shuts the door: from then on the one that was made opens it."""
-    here, there = places
-    assert there("audit")[1].startswith("no requests recorded for the server at http://")
-    assert there("key", "list")[1].startswith("no keys at http://")
+    local, remote = places
+    assert remote("audit")[1].startswith("no requests recorded for the server at http://")
+    assert remote("key", "list")[1].startswith("no keys at http://")
     made = {place: place("key", "create", "--name", "boss", "--role", "admin") for place in places}
-    assert "from now on the server on this home requires a key" in made[here][2]
-    assert "from now on the server at http://" in made[there][2]
-    monkeypatch.setenv("ARCLOG_TOKEN", made[there][1].strip())
-    told = each(
+    assert "from now on the server on this home requires a key" in made[local][2]
+    assert "from now on the server at http://" in made[remote][2]
+    monkeypatch.setenv("ARCLOG_TOKEN", made[remote][1].strip())
+    outputs = outputs_of(
         places,
         "key create --name ci --role operator --role viewer --expires 90d --project shop",
         "key create --name late --role viewer --json",
@@ -601,25 +601,25 @@ def test_keys_and_what_their_holders_were_granted(places: tuple[Place, Place], m
         "key revoke nosuch",
         "key create --name x --role admin --expires 0d",
     )
-    assert [code for code, _, _ in told] == [0, 0, 0, 0, 2, 2]
-    assert "<KEY>" in told[0][1]
-    assert "boss admin default" in told[2][1]
+    assert [code for code, _, _ in outputs] == [0, 0, 0, 0, 2, 2]
+    assert "<KEY>" in outputs[0][1]
+    assert "boss admin default" in outputs[2][1]
 
     def late(place: Place) -> str:
-        found: str = place.json("key", "list")[2]["key_id"]
-        return found
+        key_id: str = place.json("key", "list")[2]["key_id"]
+        return key_id
 
-    assert "revoked late" in there("key", "revoke", late(there))[1]
+    assert "revoked late" in remote("key", "revoke", late(remote))[1]
     both(places, lambda place: place("key", "revoke", late(place), "--quiet"))
     both(places, lambda place: place("key", "revoke", late(place)))
-    assert "is already revoked" in there("key", "revoke", f"ark_{late(there)}_{'x' * 43}")[1]
-    code, out, _ = there("audit", "--limit", "3")
+    assert "is already revoked" in remote("key", "revoke", f"ark_{late(remote)}_{'x' * 43}")[1]
+    code, out, _ = remote("audit", "--limit", "3")
     assert (code, len(out.splitlines())) == (0, 3)
     assert "granted  boss (default)  DELETE  /api/keys/{key_id}" in out.splitlines()[-1]
-    assert {entry["decision"] for entry in there.json("audit", "--limit", "1500")} == {"granted"}
+    assert {entry["decision"] for entry in remote.json("audit", "--limit", "1500")} == {"granted"}
     monkeypatch.setenv("ARCLOG_TOKEN", "ark_" + "0" * 16 + "_" + "0" * 43)
-    refused = there("key", "list")
+    refused = remote("key", "list")
     assert (refused[0], "invalid API key" in refused[2]) == (2, True)
     monkeypatch.delenv("ARCLOG_TOKEN")
-    assert "ARCLOG_TOKEN" in there("audit")[2]
-    assert "on a server, it is always the caller's own tenant" in there("key", "list", "--tenant", "acme")[2]
+    assert "ARCLOG_TOKEN" in remote("audit")[2]
+    assert "on a server, it is always the caller's own tenant" in remote("key", "list", "--tenant", "acme")[2]

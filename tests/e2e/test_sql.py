@@ -81,7 +81,7 @@ def test_a_playbook_stores_hostile_data_and_routes_by_sqlstate(run, postgres):
         {"name": "x'); DROP TABLE seen; --", "n": 1},
     ]
     assert postgres.rows("SELECT count(*) FROM seen") == [(3,)]
-    commands = [given["command"] for given in inputs("insert")]
+    commands = [value["command"] for value in inputs("insert")]
     assert {command[0]["sql"] for command in commands} == {"INSERT INTO seen (name) VALUES ($1)"}
     assert sorted(command[0]["params"][0] for command in commands) == sorted(customers)
 

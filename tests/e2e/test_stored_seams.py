@@ -23,8 +23,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def ran(text: str, **env: str) -> dict[str, Any]:
     Path("it.yaml").write_text(text)
     done = run_bytes("run", "it.yaml", "--json", env={**os.environ, **env})
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    body: dict[str, Any] = json.loads(done.stdout)
+    return body
 
 
 LARGEST_READ = "100000"
@@ -48,9 +48,9 @@ workflow:
 
 
 def test_routing_reads_items_of_a_list_that_is_too_large_to_be_read_whole():
-    told = ran(ITEMS_OF_A_STREAM, ARCLOG_RESULTS_READ_MAX_BYTES=LARGEST_READ)
-    assert told["state"] == "COMPLETED", told["error"]
-    assert told["result"] == [1, 3999, 4000, 3999]
+    result = ran(ITEMS_OF_A_STREAM, ARCLOG_RESULTS_READ_MAX_BYTES=LARGEST_READ)
+    assert result["state"] == "COMPLETED", result["error"]
+    assert result["result"] == [1, 3999, 4000, 3999]
 
 
 EMPTY = """
@@ -72,8 +72,8 @@ workflow:
 @pytest.mark.parametrize("value", ["[]", "{}", "''", "0", "false", "-0.0"])
 @pytest.mark.parametrize("store", ["auto", "always"])
 def test_what_is_empty_is_so_when_it_is_stored_too(value, store):
-    told = ran(EMPTY.format(value=value, store=store))
-    assert told["result"] == ["no", "no", "none"], told["error"]
+    result = ran(EMPTY.format(value=value, store=store))
+    assert result["result"] == ["no", "no", "none"], result["error"]
 
 
 RESULTS_THAT_ARE_STORED = """
@@ -107,8 +107,8 @@ workflow:
 
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])
 def test_results_of_a_loop_that_are_stored_themselves_can_be_looped_over_and_handed_on(mode):
-    told = ran(RESULTS_THAT_ARE_STORED.replace("MODE", mode))
-    assert told["state"] == "COMPLETED", told["error"]
+    result = ran(RESULTS_THAT_ARE_STORED.replace("MODE", mode))
+    assert result["state"] == "COMPLETED", result["error"]
     every = json.loads(Path("all.json").read_text())
-    assert [one["i"] for one in every] == list(range(6))
+    assert [item["i"] for item in every] == list(range(6))
     assert [json.loads(Path(f"one-{number}.json").read_text()) for number in range(6)] == every

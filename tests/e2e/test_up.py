@@ -65,62 +65,62 @@ def free_port() -> int:
 
 async def test_killed_and_started_again_it_goes_on_and_streams_resume(tmp_path: Path) -> None:
     home, gate, port = tmp_path / "home", tmp_path / "gate", free_port()
-    told: list[Any] = []
-    one = await up(home, port)
+    notices: list[Any] = []
+    server = await up(home, port)
     try:
-        async with one.client() as client:
+        async with server.client() as client:
             execution_id = await started(client, playbook=GATED.format(gate=gate))
             url = f"/api/executions/{execution_id}/events/stream"
             async with client.stream("GET", url) as answer:
                 async for _, data in frames(answer):
                     if data is not None:
-                        told.append(data)
+                        notices.append(data)
                         if data["event_type"] == "task.started" and data["step"] == "gate":
                             break
-                await one.stopped(signal.SIGKILL)
-        one = await up(home, port)
+                await server.stopped(signal.SIGKILL)
+        server = await up(home, port)
         gate.touch()
-        async with one.client() as client:
-            last = {"Last-Event-ID": str(told[-1]["seq"])}
+        async with server.client() as client:
+            last = {"Last-Event-ID": str(notices[-1]["seq"])}
             async with client.stream("GET", url, headers=last) as answer:
-                told += [data async for _, data in frames(answer) if data is not None]
+                notices += [data async for _, data in frames(answer) if data is not None]
             whole = (await client.get(f"/api/executions/{execution_id}/events")).json()["events"]
-            assert told == whole
-            assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
+            assert notices == whole
+            assert [event["seq"] for event in notices] == list(range(1, len(notices) + 1))
             assert (await ended(client, execution_id))["state"] == "COMPLETED"
-        assert await one.stopped(signal.SIGTERM) == 0
+        assert await server.stopped(signal.SIGTERM) == 0
     finally:
         gate.touch()
-        await one.stopped(signal.SIGKILL)
+        await server.stopped(signal.SIGKILL)
 
 
 async def test_a_signal_stops_it_with_streams_open_and_the_next_one_goes_on(tmp_path: Path) -> None:
-    one = await up(tmp_path / "home")
+    server = await up(tmp_path / "home")
     try:
-        async with one.client() as client:
+        async with server.client() as client:
             execution_id = await started(client, playbook=HELD)
             await waits_for_approval(client, execution_id)
             async with client.stream("GET", f"/api/executions/{execution_id}/events/stream") as answer:
                 async for _ in frames(answer):
                     break
-                assert await one.stopped(signal.SIGTERM) == 0
-        one = await up(tmp_path / "home")
-        async with one.client() as client:
+                assert await server.stopped(signal.SIGTERM) == 0
+        server = await up(tmp_path / "home")
+        async with server.client() as client:
             assert (await client.post(f"/api/executions/{execution_id}/approve")).status_code == 200
             assert (await ended(client, execution_id))["state"] == "COMPLETED"
     finally:
-        await one.stopped(signal.SIGKILL)
+        await server.stopped(signal.SIGKILL)
 
 
 async def test_a_taken_port_is_said(tmp_path: Path) -> None:
-    one = await up(tmp_path / "home")
+    server = await up(tmp_path / "home")
     try:
-        port = one.url.rpartition(":")[2]
+        port = server.url.rpartition(":")[2]
         command = (*ARCLOG, "up", "--port", port, "--home", str(tmp_path / "other"))
         second = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-        _, said = await second.communicate()
-        assert (second.returncode, f"cannot listen on 127.0.0.1:{port}" in said.decode()) == (2, True)
-        async with one.client() as client:
+        _, errors = await second.communicate()
+        assert (second.returncode, f"cannot listen on 127.0.0.1:{port}" in errors.decode()) == (2, True)
+        async with server.client() as client:
             assert (await ended(client, await started(client, playbook=HELLO)))["state"] == "COMPLETED"
     finally:
-        await one.stopped(signal.SIGKILL)
+        await server.stopped(signal.SIGKILL)

@@ -188,16 +188,16 @@ async def run(ending: Ending) -> World:
     going = asyncio.ensure_future(world.run())
     for at, request in ending.signals:
         await asyncio.sleep(at - asyncio.get_running_loop().time())
-        answer = await world.here.api.signal(str(world.execution_id), request)
+        answer = await world.current_life.api.signal(str(world.execution_id), request)
         assert answer.accepted, answer.message
     if ending.abort_at:
         await asyncio.sleep(ending.abort_at)
-        await world.here.engine.put(world.execution_id, Abort(error("internal", "something is broken")))
+        await world.current_life.engine.put(world.execution_id, Abort(error("internal", "something is broken")))
     if ending.poison:
         for seconds in (12, 3):
             await asyncio.sleep(seconds)
-            (record,) = await world.here.store.commands(world.execution_id)
-            await world.here.control.end_lease(record)
+            (record,) = await world.current_life.store.commands(world.execution_id)
+            await world.current_life.control.end_lease(record)
     await going
-    await world.here.children.settle(1000.0)
+    await world.current_life.children.settle(1000.0)
     return world

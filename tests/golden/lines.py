@@ -31,7 +31,7 @@ def line(seq: int, event: Event) -> str:
 def tidied(value: Any, at: int) -> Any:
     """Without plan hash, durations and absolute times."""
     if isinstance(value, dict):
-        kept = {key: tidied(each, at) for key, each in value.items() if key not in {"plan", "duration_ms", "scope"}}
+        kept = {key: tidied(part, at) for key, part in value.items() if key not in {"plan", "duration_ms", "scope"}}
         if "due" in value:
             kept["due"] = f"+{(value['due'] - at) / 1_000_000:g} s"
         if isinstance(value.get("child"), str):
@@ -40,7 +40,7 @@ def tidied(value: Any, at: int) -> Any:
             kept["until"] = f"+{(value['until'] - at) / 1_000_000:g} s"
         return kept
     if isinstance(value, list):
-        return [tidied(each, at) for each in value]
+        return [tidied(part, at) for part in value]
     return value
 
 

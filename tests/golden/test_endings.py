@@ -30,27 +30,29 @@ async def ended(name: str) -> str:
             stored = await world.store.events(record.execution_id, limit=100_000)
             check_log(stored, record.new.name)
             closed(stored, record.new.name)
-            program = await world.here.engine.live.program(record.new.plan)
+            program = await world.current_life.engine.live.program(record.new.plan)
             state = State(execution_id=record.execution_id)
-            for one in stored:
-                apply(program, state, one.event)
+            for stored_event in stored:
+                apply(program, state, stored_event.event)
             assert not any((state.open, state.commands, state.waits, state.timers, state.tokens))
-            assert (await world.here.engine.live.folded(record.execution_id)).state == state, "replay is not live"
+            assert (await world.current_life.engine.live.folded(record.execution_id)).state == state, (
+                "replay is not live"
+            )
             assert await world.store.commands(record.execution_id) == []
-            log = await world.here.api.events(str(record.execution_id), limit=100_000)
+            log = await world.current_life.api.events(str(record.execution_id), limit=100_000)
             check_dialects(log, len(log) // 2)
-            lines += [f"run of {record.new.path}", *(line(one.seq, one.event) for one in stored)]
+            lines += [f"run of {record.new.path}", *(line(entry.seq, entry.event) for entry in stored)]
             lines += [
                 f"    state {state.status}",
                 f"    steps {json.dumps(state.latest)}",
                 f"    ctx {json.dumps(state.ctx)}",
             ]
             lines += [f"    result {json.dumps(state.result)}", "    as run events"]
-            for said in rendered_log("run", log):
-                record_of = said.record
+            for event in rendered_log("run", log):
+                record_of = event.record
                 payload = {key: value for key, value in record_of.get("payload", {}).items() if key != "durationMs"}
                 place = f" {record_of['stepId']}({record_of['logicalAttemptId']})" if "stepId" in record_of else ""
-                lines.append(f"    {said.seq:3} {said.name}{place} {json.dumps(payload)}")
+                lines.append(f"    {event.seq:3} {event.name}{place} {json.dumps(payload)}")
             lines.append("")
         assert await world.store.next_due() is None, "a timer outlives its run"
         return without_ids("\n".join(lines))
@@ -59,10 +61,10 @@ async def ended(name: str) -> str:
 @pytest.mark.parametrize("name", ENDINGS)
 def test_the_log_is_closed(name: str) -> None:
     path = HERE / f"{name}.txt"
-    found = run_virtually(ended(name))
+    outcome = run_virtually(ended(name))
     if UPDATE:
-        path.write_text(found, encoding="utf-8")
-    assert found == path.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
+        path.write_text(outcome, encoding="utf-8")
+    assert outcome == path.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
 
 
 def test_every_log_has_its_run() -> None:

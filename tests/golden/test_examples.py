@@ -38,7 +38,7 @@ SECRET = {"secrets"}
 #: Examples whose tasks need folders, which only real processes have.
 FOLDERS = {"files"}
 #: Examples that wait for somebody, and what they are told.
-TOLD = {"approval": SignalRequest("APPROVE", "yes", "looks right", by="ann")}
+SIGNALS = {"approval": SignalRequest("APPROVE", "yes", "looks right", by="ann")}
 
 
 def runs_here(path: Path) -> bool:
@@ -57,7 +57,7 @@ def cases() -> list[str]:
 CASES = cases()
 
 
-async def told(name: str, scratch: Path) -> str:
+async def rendered_run(name: str, scratch: Path) -> str:
     text = (EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8")
     files = {f"examples/parts/{path.name}": path.read_text(encoding="utf-8") for path in (EXAMPLES / "parts").iterdir()}
     async with World(text, kinds=KINDS) as world:
@@ -66,10 +66,10 @@ async def told(name: str, scratch: Path) -> str:
         started = await life.api.execute(ExecuteRequest(text, f"examples/{name}.yaml", files=files))
         world.execution_id = int(started.execution_id)
         going = asyncio.ensure_future(world.run())
-        if name in TOLD:
+        if name in SIGNALS:
             await asyncio.sleep(5)
             assert (await life.api.why(started.execution_id)).waits[0].what == "approval"
-            await life.api.signal(started.execution_id, TOLD[name])
+            await life.api.signal(started.execution_id, SIGNALS[name])
         assert (await going).status == "COMPLETED"
         await life.children.settle(1000.0)
         lines: list[str] = []
@@ -78,10 +78,13 @@ async def told(name: str, scratch: Path) -> str:
             check_log(stored, record.new.name)
             program = await life.engine.live.program(record.new.plan)
             state = State(execution_id=record.execution_id)
-            for one in stored:
-                apply(program, state, one.event)
+            for stored_event in stored:
+                apply(program, state, stored_event.event)
             assert (await life.engine.live.folded(record.execution_id)).state == state
-            lines += [f"run of {record.new.path} {record.new.version}", *(line(one.seq, one.event) for one in stored)]
+            lines += [
+                f"run of {record.new.path} {record.new.version}",
+                *(line(entry.seq, entry.event) for entry in stored),
+            ]
             lines += [f"    state {state.status}", f"    ctx {json.dumps(state.ctx)}"]
             lines += [f"    result {json.dumps(tidied(state.result, 0))}", ""]
         return without_ids("\n".join(lines))
@@ -90,10 +93,10 @@ async def told(name: str, scratch: Path) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_the_log_of_an_example_is_as_it_was(name: str, tmp_path: Path) -> None:
     path = HERE / "examples" / f"{name}.txt"
-    found = run_virtually(told(name, tmp_path))
+    outcome = run_virtually(rendered_run(name, tmp_path))
     if UPDATE:
-        path.write_text(found, encoding="utf-8")
-    assert found == path.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
+        path.write_text(outcome, encoding="utf-8")
+    assert outcome == path.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
 
 
 def test_what_was_promised_is_here_and_nothing_is_left_over() -> None:

@@ -24,12 +24,12 @@ CASES = sorted(path.stem for path in (HERE / "playbooks").glob("*.yaml"))
 UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
 
 
-async def told(name: str) -> str:
+async def rendered_run(name: str) -> str:
     async with World((HERE / "playbooks" / f"{name}.yaml").read_text(encoding="utf-8")) as world:
         state = await world.run()
         stored = await world.stored()
         check_log(stored, state.scope)
-        lines = [line(one.seq, one.event) for one in stored]
+        lines = [line(entry.seq, entry.event) for entry in stored]
         lines += [
             "",
             f"state {state.status}",
@@ -43,10 +43,10 @@ async def told(name: str) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_the_log_is_as_it_was(name: str) -> None:
     path = HERE / "logs" / f"{name}.txt"
-    found = run_virtually(told(name))
+    outcome = run_virtually(rendered_run(name))
     if UPDATE:
-        path.write_text(found, encoding="utf-8")
-    assert found == path.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
+        path.write_text(outcome, encoding="utf-8")
+    assert outcome == path.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
 
 
 def test_every_golden_log_has_its_playbook() -> None:
@@ -55,7 +55,7 @@ def test_every_golden_log_has_its_playbook() -> None:
 
 
 def test_a_run_is_the_same_every_time() -> None:
-    assert run_virtually(told("inclusive")) == run_virtually(told("inclusive"))
+    assert run_virtually(rendered_run("inclusive")) == run_virtually(rendered_run("inclusive"))
 
 
 def test_every_prefix_of_a_golden_log_replays() -> None:
@@ -65,9 +65,9 @@ def test_every_prefix_of_a_golden_log_replays() -> None:
         async with World((HERE / "playbooks" / "loop_best_effort.yaml").read_text(encoding="utf-8")) as world:
             await world.run()
             state = State(execution_id=world.execution_id)
-            for one in await world.stored():
-                apply(world.program, state, one.event)
-                assert await world.state(one.seq) == state
-                assert (await world.here.engine.live.folded(world.execution_id, one.seq)).state == state
+            for entry in await world.stored():
+                apply(world.program, state, entry.event)
+                assert await world.state(entry.seq) == state
+                assert (await world.current_life.engine.live.folded(world.execution_id, entry.seq)).state == state
 
     run_virtually(main())

@@ -52,9 +52,9 @@ def test_an_attempt_that_an_older_release_restarted_is_told_as_failed() -> None:
         for seq, event in enumerate(events, 1)
     ]
     steps = [
-        (one.name, one.record["logicalAttemptId"])
-        for one in rendered_log("run", log)
-        if one.record.get("stepId") == "start"
+        (event.name, event.record["logicalAttemptId"])
+        for event in rendered_log("run", log)
+        if event.record.get("stepId") == "start"
     ]
     assert steps == [("StepStarted", 1), ("StepFailed", 1), ("StepStarted", 2), ("StepCompleted", 2)]
 
@@ -67,4 +67,4 @@ def test_an_older_log_is_told_in_every_dialect(path: Path) -> None:
     for dialect in DIALECTS:
         records = rendered_log(dialect, log)
         assert records
-        assert all(one.seq <= other.seq for one, other in pairwise(records))
+        assert all(earlier.seq <= other.seq for earlier, other in pairwise(records))

@@ -67,7 +67,11 @@ def test_every_public_name_and_method_is_typed_and_described(module: Any) -> Non
         assert inspect.getdoc(thing), name
         members = [thing] if inspect.isfunction(thing) else []
         if inspect.isclass(thing) and thing.__module__ in ("arclog.embedding", "arclog.testing.play"):
-            members += [one for key, one in vars(thing).items() if inspect.isfunction(one) and not key.startswith("_")]
+            members += [
+                attribute
+                for key, attribute in vars(thing).items()
+                if inspect.isfunction(attribute) and not key.startswith("_")
+            ]
         for member in members:
             assert inspect.getdoc(member), (name, member)
             for parameter in inspect.signature(member).parameters.values():
@@ -117,9 +121,9 @@ def test_every_error_that_a_docstring_names_is_public() -> None:
     members += [thing for kind in classes for name, thing in inspect.getmembers(kind, callable) if name[0] != "_"]
     documented = "\n".join(inspect.getdoc(member) or "" for member in members)
     named = {name for text in re.findall(r"Raises:?\s([^.]*)", documented) for name in re.findall(r"\b[A-Z]\w+", text)}
-    known = {name for name in named if name in vars(model_errors)}
-    assert {"PlaybookError", "NotFound", "RunFailed"} <= known
-    assert known <= public
+    errors = {name for name in named if name in vars(model_errors)}
+    assert {"PlaybookError", "NotFound", "RunFailed"} <= errors
+    assert errors <= public
 
 
 def test_the_python_page_describes_every_error() -> None:

@@ -41,16 +41,16 @@ def _x() -> Any:
 @cache
 def pythons() -> list[Path]:
     """The oldest Python that arclog runs on and the newest one that this machine has."""
-    found: dict[tuple[int, ...], Path] = {}
+    by_version: dict[tuple[int, ...], Path] = {}
     places = [BASE, *Path.home().glob(".pyenv/versions/*/bin/python3")]
     places += [Path(name) for version in range(11, 20) if (name := shutil.which(f"python3.{version}"))]
     for place in places:
-        asked = [str(place), "-c", "import sys, venv, ensurepip; print(*sys.version_info[:3])"]
-        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+        command = [str(place), "-c", "import sys, venv, ensurepip; print(*sys.version_info[:3])"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
-            found.setdefault(tuple(map(int, done.stdout.split())), place)
-    fit = sorted(version for version in found if version[:2] >= OLDEST)
-    return [found[version] for version in dict.fromkeys((fit[0], fit[-1]))]
+            by_version.setdefault(tuple(map(int, done.stdout.split())), place)
+    fit = sorted(version for version in by_version if version[:2] >= OLDEST)
+    return [by_version[version] for version in dict.fromkeys((fit[0], fit[-1]))]
 
 
 def build(folder: Path, form: str) -> Path:

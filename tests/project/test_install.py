@@ -43,37 +43,37 @@ for name in COMMANDS:
 """
 
 
-def check(here: Installed, extras: frozenset[str], *, quick: bool = False) -> None:
+def check(installed: Installed, extras: frozenset[str], *, quick: bool = False) -> None:
     """Every command works, or names the one extra that it needs and that is not there."""
-    version = here.python("-m", "arclog", "--version")
-    assert (version.returncode, version.stdout) == (0, here.arclog("version").stdout)
-    every = here.python("-c", EVERY_COMMAND)
+    version = installed.python("-m", "arclog", "--version")
+    assert (version.returncode, version.stdout) == (0, installed.arclog("version").stdout)
+    every = installed.python("-c", EVERY_COMMAND)
     assert every.returncode == 0, every.stderr
-    ran = here.arclog("run", HELLO, "--json")
+    ran = installed.arclog("run", HELLO, "--json")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["state"] == "COMPLETED"
     for words in [["list"], ["why", "last"], ["doctor"], ["schema"], ["secret", "list"]][: 1 if quick else None]:
-        done = here.arclog(*words)
+        done = installed.arclog(*words)
         assert done.returncode == 0, done.stderr
-    _worker(here)
+    _worker(installed)
     for kind, keys in TASKS.items():
-        file = here.home.parent / f"{kind}.yaml"
+        file = installed.home.parent / f"{kind}.yaml"
         file.write_text(playbook(kind, keys))
-        done = here.arclog("run", str(file), "--json")
+        done = installed.arclog("run", str(file), "--json")
         error = json.loads(done.stdout).get("error") or {}
         assert error.get("kind") != "internal", error
         named(str(error.get("message")), kind, extras)
     for extra, variables in BACKENDS.items():
-        done = here.arclog("run", HELLO, ARCLOG_STORE_PATIENCE_S="0", ARCLOG_RESULTS_TIMEOUT_S="1", **variables)
+        done = installed.arclog("run", HELLO, ARCLOG_STORE_PATIENCE_S="0", ARCLOG_RESULTS_TIMEOUT_S="1", **variables)
         assert "this is a bug" not in done.stderr
         named(done.stderr, extra, extras)
     schedule = ["schedule", "add", "daily", "--cron", "0 6 * * *", "--path", "hello"]
     for words in (["key", "create", "--name", "ci", "--role", "operator"], schedule):
-        done = here.arclog(*words)
+        done = installed.arclog(*words)
         assert done.returncode == (0 if "server" in extras else 2), done.stderr
         named(done.stderr, "server", extras)
     if "server" not in extras:
-        done = here.arclog("up", "--port", "0")
+        done = installed.arclog("up", "--port", "0")
         assert done.returncode == 2
         named(done.stderr, "server", extras)
 
@@ -83,24 +83,24 @@ def named(message: str, extra: str, extras: frozenset[str]) -> None:
     assert REMEDY.findall(message) == ([] if extra in extras else [extra]), message
 
 
-def _worker(here: Installed) -> None:
+def _worker(installed: Installed) -> None:
     """A worker needs no extra: it starts, and waits for its server."""
-    with here.running("worker", "--server", f"http://{NOWHERE}") as worker:
+    with installed.running("worker", "--server", f"http://{NOWHERE}") as worker:
         assert worker.stdout is not None
         line = worker.stdout.readline()
         assert "cannot be reached" in line, line
         assert worker.poll() is None
 
 
-def serve(here: Installed) -> None:
+def serve(installed: Installed) -> None:
     """`up` answers, and a run over HTTP ends."""
     # A home of its own: a server asks for keys once one was made.
-    here = Installed(here.folder, here.home.with_name("served"))
-    with here.running("up", "--port", "0", "--json") as server:
+    installed = Installed(installed.folder, installed.home.with_name("served"))
+    with installed.running("up", "--port", "0", "--json") as server:
         assert server.stdout is not None
         # Its first line, whatever it logs.
         url = json.loads(server.stdout.readline())["url"]
-        done = here.arclog("run", HELLO, "--server", url, "--json")
+        done = installed.arclog("run", HELLO, "--server", url, "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["state"] == "COMPLETED"
 
@@ -111,9 +111,9 @@ def test_the_wheel_without_extras(tmp_path: Path) -> None:
 
 @pytest.mark.soak  # the wheel, which is built from the same files, is installed in every run
 def test_the_sdist_with_all_extras(tmp_path: Path) -> None:
-    here = install(tmp_path, build(tmp_path / "dist", "sdist"), ALL)
-    check(here, ALL_EXTRAS, quick=True)
-    serve(here)
+    installed = install(tmp_path, build(tmp_path / "dist", "sdist"), ALL)
+    check(installed, ALL_EXTRAS, quick=True)
+    serve(installed)
 
 
 def test_readme_names_every_extra() -> None:
@@ -126,10 +126,10 @@ def test_readme_names_every_extra() -> None:
 @pytest.fixture(params=["oldest", "newest"])
 def python(request: pytest.FixtureRequest) -> Path:
     # Asked for here and not in the parameters: every process that collects the tests would start each Python of the machine.
-    known = pythons()
-    if request.param == "newest" and len(known) == 1:
+    versions = pythons()
+    if request.param == "newest" and len(versions) == 1:
         pytest.skip("this machine has one Python that arclog runs on")
-    return known[0 if request.param == "oldest" else -1]
+    return versions[0 if request.param == "oldest" else -1]
 
 
 @pytest.mark.soak
@@ -137,18 +137,18 @@ def python(request: pytest.FixtureRequest) -> Path:
 @pytest.mark.parametrize("form", ["wheel", "sdist"])
 @pytest.mark.parametrize("extras", ["", *EXTRAS, ALL])
 def test_every_extra_alone(tmp_path: Path, python: Path, form: str, extras: str) -> None:
-    here = install(tmp_path, build(tmp_path / "dist", form), extras, python)
+    installed = install(tmp_path, build(tmp_path / "dist", form), extras, python)
     there = ALL_EXTRAS if extras == ALL else frozenset({extras} - {""})
-    check(here, there)
+    check(installed, there)
     if "server" in there:
-        serve(here)
+        serve(installed)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("extras", ["", "[all]"])
 def test_pip_from_the_tree(tmp_path: Path, python: Path, extras: str) -> None:
-    here = install_with_pip(tmp_path, f".{extras}", python)
-    check(here, ALL_EXTRAS if extras else frozenset())
+    installed = install_with_pip(tmp_path, f".{extras}", python)
+    check(installed, ALL_EXTRAS if extras else frozenset())
     if extras:
-        serve(here)
+        serve(installed)

@@ -21,9 +21,9 @@ PURE = ("model", "expr", "playbook", "plan", "core", "history", "dialects")
 
 def normal(requirement: str) -> str:
     """The name in a requirement, as registries compare names."""
-    found = re.match(r"[A-Za-z0-9._-]+", requirement)
-    assert found, f"no name in {requirement!r}"
-    return re.sub(r"[-_.]+", "-", found[0]).lower()
+    match = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert match, f"no name in {requirement!r}"
+    return re.sub(r"[-_.]+", "-", match[0]).lower()
 
 
 def pins(lock: Path) -> dict[str, str]:

@@ -53,26 +53,26 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--full", action="store_true", help="also those attacks that take long")
     if list(argv) == [DEMO]:
-        found = demo.demonstrated()
-        print(demo.table(found))
-        return 0 if found.holds else 1
+        table = demo.demonstrated()
+        print(demo.table(table))
+        return 0 if table.holds else 1
     if list(argv) == [HOSTILE]:
         return hostile_table()
-    asked = parser.parse_args(argv)
-    known = {attack["class"] for attack in attacks()}
-    if unknown := set(asked.classes) - known:
-        parser.error(f"there is no class {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
+    options = parser.parse_args(argv)
+    classes = {attack["class"] for attack in attacks()}
+    if unknown := set(options.classes) - classes:
+        parser.error(f"there is no class {', '.join(sorted(unknown))}; there are {', '.join(sorted(classes))}")
     chosen = [
         attack
         for attack in attacks()
-        if (not asked.classes or attack["class"] in asked.classes) and (asked.full or not attack.get("full"))
+        if (not options.classes or attack["class"] in options.classes) and (options.full or not attack.get("full"))
     ]
     adopt_orphans()
     columns: dict[str, list[str]] = {}
-    if asked.before:
-        with older(asked.before) as tree:
-            columns[asked.before] = results(tree, chosen, asked.before)
-    columns["now"] = results(asked.tree, chosen, "now")
+    if options.before:
+        with older(options.before) as tree:
+            columns[options.before] = results(tree, chosen, options.before)
+    columns["now"] = results(options.tree, chosen, "now")
     print_table(chosen, columns)
     return 1 if any(columns["now"]) else 0
 
@@ -130,13 +130,13 @@ def _name(process: int) -> str:
 def results(tree: Path, chosen: Sequence[Attack], label: str) -> list[str]:
     site = Site(tree)
     try:
-        found = []
+        rows = []
         for number, attack in enumerate(chosen, start=1):
-            found.append(carried_out(site, attack))
+            rows.append(carried_out(site, attack))
             end_orphans()
             print(f"\r{label}: {number} of {len(chosen)}", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
-        return found
+        return rows
     finally:
         site.close()
 
@@ -150,14 +150,18 @@ def hostile_table() -> int:
         "root": Case("root", True, {}, ""),
         "ordinary": Case("ordinary", True, {}, ""),
     }
-    found = {label: attacked(case, "python")["got"] for label, case in cases.items()}
+    results_by_label = {label: attacked(case, "python")["got"] for label, case in cases.items()}
     print(f"| promise | attack | {' | '.join(cases)} |")
     print(f"| --- | --- |{' --- |' * len(cases)}")
     for promise, tried in BY_PROMISE.items():
         for attack in tried:
-            cells = ("got it" if got[attack.__name__] else "nothing" for got in found.values())
+            cells = ("got it" if got[attack.__name__] else "nothing" for got in results_by_label.values())
             print(f"| {promise or '-'} | {attack.__name__.replace('_', ' ')} | {' | '.join(cells)} |")
-    return 1 if any(found[label][name] for label in ("root", "ordinary") for name in found[label]) else 0
+    return (
+        1
+        if any(results_by_label[label][name] for label in ("root", "ordinary") for name in results_by_label[label])
+        else 0
+    )
 
 
 def print_table(chosen: Sequence[Attack], columns: dict[str, list[str]]) -> None:

@@ -121,7 +121,7 @@ def demonstrated(rounds: int = 12, runs: int = 40, kinds: Sequence[str] = ()) ->
     cage = Cage(LIMIT)
     site = Site(cage=cage)
     attacker = _Attacker(site, kinds or list(BOMBS))
-    found = Measured([], [], 0, {}, 0, 0, died=False, how=cage.how)
+    measured = Measured([], [], 0, {}, 0, 0, died=False, how=cage.how)
     try:
         _runs(site, 10)
         for number in range(rounds):
@@ -129,14 +129,14 @@ def demonstrated(rounds: int = 12, runs: int = 40, kinds: Sequence[str] = ()) ->
                 if attacked:
                     attacker.go()
                 took, failed = _runs(site, runs)
-                (found.attacked if attacked else found.calm).append(took)
-                found.failed += failed
+                (measured.attacked if attacked else measured.calm).append(took)
+                measured.failed += failed
                 if attacked:
                     attacker.pause()
-        found.died = not site.alive()
-        found.peak, found.kills = cage.peak, cage.kills
-        found.thrown = attacker.close()
-        return found
+        measured.died = not site.alive()
+        measured.peak, measured.kills = cage.peak, cage.kills
+        measured.thrown = attacker.close()
+        return measured
     finally:
         attacker.close()
         site.close()

@@ -75,7 +75,7 @@ def filled(site: Site, value: Any) -> Any:
 
 
 def place(site: Site, name: str) -> str:
-    known: dict[str, Callable[[], str]] = {
+    places: dict[str, Callable[[], str]] = {
         "home": lambda: str(site.home),
         "data": lambda: str(site.folder / "data"),
         "port": lambda: str(site.trap.port),
@@ -87,7 +87,7 @@ def place(site: Site, name: str) -> str:
         "victim_plan": lambda: victim(site)["plan"],
         "victim_ref": lambda: victim(site)["ref"],
     }
-    return known[name]()
+    return places[name]()
 
 
 _VICTIM_PLAYBOOK = f"""
@@ -104,22 +104,22 @@ _victims: dict[str, dict[str, str]] = {}
 
 def victim(site: Site) -> dict[str, str]:
     """A run of the other tenant that waits for an admin's approval, its plan and a stored result of it."""
-    known = _victims.get(site.url)
-    if known is None:
+    cached = _victims.get(site.url)
+    if cached is None:
         client = site.client("victim", "engineer")
         run = client.post("/api/executions", json={"playbook": _VICTIM_PLAYBOOK}).json()["execution_id"]
         ref = plan = ""
         for _ in range(200):
             text = client.get(f"/api/executions/{run}/events", params={"limit": 1000}).text
-            if found := re.search(r"noetl://[^\"\\]+", text):
-                ref = found[0]
-            if found := re.search(r'"plan(?:_digest)?": ?"([0-9a-f]{64})"', text):
-                plan = found[1]
+            if match := re.search(r"noetl://[^\"\\]+", text):
+                ref = match[0]
+            if match := re.search(r'"plan(?:_digest)?": ?"([0-9a-f]{64})"', text):
+                plan = match[1]
             if "approval" in text and ref:
                 break
             threading.Event().wait(0.1)
-        known = _victims[site.url] = {"id": run, "ref": ref, "plan": plan or "0" * 64}
-    return known
+        cached = _victims[site.url] = {"id": run, "ref": ref, "plan": plan or "0" * 64}
+    return cached
 
 
 # --- moves ----------------------------------------------------------------------------------------------------------
@@ -150,8 +150,8 @@ def run(site: Site, attack: Attack) -> str:
 
 
 def leaked(attack: Attack, text: str) -> str:
-    given = attack.get("never", list(_CODED))
-    for word in given:
+    forbidden = attack.get("never", list(_CODED))
+    for word in forbidden:
         if word in text:
             return f"got {word[:60]}"
     return ""
@@ -171,17 +171,19 @@ def changed(site: Site, attack: Attack) -> str:
 
 def request(site: Site, attack: Attack) -> str:
     """One request or several. `status`: the answers that mean that it was refused."""
-    asked = attack["request"]
-    tenant, role = asked.get("as", "mallory/engineer").split("/") if asked.get("as") != "anybody" else ("anybody", "")
+    request = attack["request"]
+    tenant, role = (
+        request.get("as", "mallory/engineer").split("/") if request.get("as") != "anybody" else ("anybody", "")
+    )
     client = site.client(tenant, role)
-    body = asked.get("body")
+    body = request.get("body")
     if isinstance(body, dict) and "made" in body:
         body = bombs.MADE[body["made"]](**{key: value for key, value in body.items() if key != "made"})
     content = body if isinstance(body, bytes | str) or body is None else json.dumps(body)
-    headers = {"content-type": "application/json", **asked.get("headers", {})}
+    headers = {"content-type": "application/json", **request.get("headers", {})}
     answers = [
-        client.request(asked.get("method", "GET"), asked["path"], content=content, headers=headers)
-        for _ in range(asked.get("times", 1))
+        client.request(request.get("method", "GET"), request["path"], content=content, headers=headers)
+        for _ in range(request.get("times", 1))
     ]
     for answer in answers:
         if answer.status_code not in attack["status"]:
@@ -245,12 +247,12 @@ def streams(site: Site, attack: Attack) -> str:
 
 def modes(site: Site, attack: Attack) -> str:
     """Files that other users of the machine may open."""
-    found = []
+    problems = []
     for path in (site.home, *site.home.rglob("*")):
         with suppress(OSError):
             if stat.S_IMODE(path.stat().st_mode) & 0o077 and (path == site.home or attack["modes"] == "all"):
-                found.append(f"{path.name} {stat.S_IMODE(path.stat().st_mode):o}")
-    return ", ".join(found[:3])
+                problems.append(f"{path.name} {stat.S_IMODE(path.stat().st_mode):o}")
+    return ", ".join(problems[:3])
 
 
 def forged(site: Site, attack: Attack) -> str:
@@ -259,8 +261,8 @@ def forged(site: Site, attack: Attack) -> str:
     playbook = "metadata: {name: a}\nworkflow: [{step: start, spec: {pool: apart}, tool: {kind: noop}}]\n"
     run = engineer.post("/api/executions", json={"playbook": playbook}).json()["execution_id"]
     try:
-        who = {"worker_id": "honest", "kinds": ["noop"], "pools": ["apart"]}
-        claimed = worker.post("/api/worker/claim", json={"worker": who, "limit": 1, "wait_s": 20}).json()["commands"]
+        caller = {"worker_id": "honest", "kinds": ["noop"], "pools": ["apart"]}
+        claimed = worker.post("/api/worker/claim", json={"worker": caller, "limit": 1, "wait_s": 20}).json()["commands"]
         command = claimed[0]
         ids = {key: command[key] for key in ("execution_id", "command_id", "fence")}
         reports = {
@@ -325,8 +327,8 @@ def hostile(site: Site, attack: Attack) -> str:
     try:
         folder = ""
         for _ in range(100):
-            if found := re.search(r"/[^\"\\]*arclog-[^\"\\]+", neighbour.get(f"/api/executions/{other}/logs").text):
-                folder = found[0]
+            if match := re.search(r"/[^\"\\]*arclog-[^\"\\]+", neighbour.get(f"/api/executions/{other}/logs").text):
+                folder = match[0]
                 break
             threading.Event().wait(0.1)
         at = {**site.prey(), "other_task": folder, "capabilities": 0}
@@ -359,13 +361,13 @@ def hostile(site: Site, attack: Attack) -> str:
 
 def session(site: Site, attack: Attack) -> str:
     """A request with the cookie of a session that somebody opened. `status`: the answers that mean that it was refused."""
-    asked = attack["session"]
+    changes = attack["session"]
     with site.stranger() as client:
         opened = client.post("/api/session", json={"key": site.keys["mallory", "admin"]})
         assert opened.status_code == 201, opened.text
-        body = None if "body" not in asked else json.dumps(asked["body"])
-        headers = {"content-type": "application/json", **asked.get("headers", {})}
-        answer = client.request(asked.get("method", "GET"), asked["path"], content=body, headers=headers)
+        body = None if "body" not in changes else json.dumps(changes["body"])
+        headers = {"content-type": "application/json", **changes.get("headers", {})}
+        answer = client.request(changes.get("method", "GET"), changes["path"], content=body, headers=headers)
     return "" if answer.status_code in attack["status"] else f"HTTP {answer.status_code}: {answer.text[:80]}"
 
 
@@ -403,20 +405,20 @@ def connections(site: Site, attack: Attack) -> str:
 
 def again(site: Site, attack: Attack) -> str:
     """A run of mallory's, then requests about what it recorded. `status`: the answers that may come."""
-    asked = attack["again"]
+    options = attack["again"]
     engineer = site.client("mallory", "engineer")
-    playbook = asked.get("run", NOOP)
+    playbook = options.get("run", NOOP)
     if isinstance(playbook, dict):
         playbook = bombs.MADE[playbook["made"]](**{key: value for key, value in playbook.items() if key != "made"})
     started = engineer.post("/api/executions", json={"playbook": playbook})
     assert started.status_code == 201, started.text
     made = [started.json()["execution_id"]]
-    until = {"until": "ended", "timeout_s": asked.get("after_s", 20)}
+    until = {"until": "ended", "timeout_s": options.get("after_s", 20)}
     engineer.get(f"/api/executions/{made[0]}/head", params=until)
     try:
-        for _ in range(asked.get("times", 1)):
-            answer = site.client("mallory", asked.get("as", "engineer")).request(
-                asked.get("method", "GET"), f"/api/executions/{made[0]}/{asked['then']}", json=asked.get("body")
+        for _ in range(options.get("times", 1)):
+            answer = site.client("mallory", options.get("as", "engineer")).request(
+                options.get("method", "GET"), f"/api/executions/{made[0]}/{options['then']}", json=options.get("body")
             )
             if answer.status_code not in attack["status"]:
                 return f"HTTP {answer.status_code}: {answer.text[:80]}"

@@ -31,7 +31,7 @@ class Names:
 
     def __init__(self, address: str, allowed: str, forbidden: str) -> None:
         self.address = address
-        self.asked: Counter[str] = Counter()
+        self.queries: Counter[str] = Counter()
         self._allowed, self._forbidden = allowed, forbidden
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((address, 53))
@@ -71,9 +71,9 @@ class Names:
             return [str(IPv6Address(f"::ffff:{self._forbidden}"))] if name == "mapped.test" else []
         if kind != _A:
             return []
-        self.asked[name] += 1
+        self.queries[name] += 1
         return {
-            "rebind.test": [(self._forbidden, self._allowed)[self.asked[name] % 2]],
+            "rebind.test": [(self._forbidden, self._allowed)[self.queries[name] % 2]],
             "both.test": [self._forbidden, self._allowed],
             "forbidden.test": [self._forbidden],
         }.get(name, [])

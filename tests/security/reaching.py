@@ -69,7 +69,7 @@ def _name_hosts(folder: Path) -> None:
 
 async def _run(settings: Settings, folder: Path, args: dict[str, Any]) -> dict[str, Any]:
     facts = await held(settings, folder / "probe")
-    promise = next(each for each in PROMISES if each.name == "network")
+    promise = next(promise for promise in PROMISES if promise.name == "network")
     python, shell = PythonTool(settings, folder / "scratch"), ShellTool(settings, folder / "scratch")
     try:
         outcome = await python.run(PythonConfig(code=_CODE.read_text(), args=args), context(timeout_s=60.0))

@@ -81,13 +81,13 @@ def _lookup(name: str, kind: int) -> list[str]:
         answer = sock.recv(600)
     number, flags, _, count, _, _ = struct.unpack_from("!6H", answer)
     assert number == 77, number
-    found = [f"rcode {flags & 15}"]
+    answers = [f"rcode {flags & 15}"]
     at = len(question)
     for _ in range(count):
         size = struct.unpack_from("!HHHIH", answer, at)[4]
-        found.append(socket.inet_ntop(socket.AF_INET, answer[at + 12 : at + 12 + size]))
+        answers.append(socket.inet_ntop(socket.AF_INET, answer[at + 12 : at + 12 + size]))
         at += 12 + size
-    return found
+    return answers
 
 
 def names(_: dict[str, Any]) -> dict[str, list[str]]:

@@ -197,11 +197,11 @@ class Site:
 
     def client(self, tenant: str, role: str) -> httpx2.Client:
         """For one caller; `anybody` has no key."""
-        found = self._clients.get((tenant, role))
-        if found is None:
+        client = self._clients.get((tenant, role))
+        if client is None:
             headers = {} if tenant == "anybody" else {"authorization": f"Bearer {self.keys[tenant, role]}"}
-            found = self._clients[tenant, role] = self.stranger(headers=headers)
-        return found
+            client = self._clients[tenant, role] = self.stranger(headers=headers)
+        return client
 
     def stranger(self, **options: Any) -> httpx2.Client:
         """A client of its own, without a key. There is no TLS here, and to load certificates takes 50 ms."""
@@ -239,21 +239,21 @@ class Site:
 
     def harm(self) -> str:
         """What the server suffered since this was asked last; '' when nothing. A dead one is started again."""
-        said = []
+        messages = []
         self._settle()
         if not self.alive():
-            said.append("the server was killed" if self._harm.get("memory") else "the server died")
+            messages.append("the server was killed" if self._harm.get("memory") else "the server died")
             for attempt in range(3):
                 if self.start() and self._is_well():
                     break
-                said.append(f"and again after restart {attempt + 1}")
+                messages.append(f"and again after restart {attempt + 1}")
             self._renew()
         harm, self._harm = self._harm, {}
         if harm.get("health", 0) > STALL_S * overload():
-            said.append(f"the server stood still for {harm['health']:.0f} s")
+            messages.append(f"the server stood still for {harm['health']:.0f} s")
         if harm.get("neighbour", 0) > DELAY_S * overload():
-            said.append(f"a run of the other tenant took {harm['neighbour']:.0f} s")
-        return ", ".join(said)
+            messages.append(f"a run of the other tenant took {harm['neighbour']:.0f} s")
+        return ", ".join(messages)
 
     def _settle(self) -> None:
         """Wait until the server has got over what was asked of it, or is dead: what it suffers belongs to this attack."""

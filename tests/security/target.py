@@ -81,10 +81,12 @@ async def _make_keys(home: Path) -> list[list[str]]:
 async def main(home: Path, given: dict[str, Any]) -> None:
     keys = await _keys(home)
     settings = _of_arclog("Settings")
-    known = {name: value for name, value in given.items() if name in settings()}
+    supported = {name: value for name, value in given.items() if name in settings()}
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.ensure_future(
-        _of_arclog("serve")(settings({"home": str(home), "server.port": 0, **known}), with_worker=True, started=started)
+        _of_arclog("serve")(
+            settings({"home": str(home), "server.port": 0, **supported}), with_worker=True, started=started
+        )
     )
     await asyncio.wait((serving, started), return_when=asyncio.FIRST_COMPLETED)
     if serving.done():

@@ -32,8 +32,8 @@ def got(site: Site, kind: str, *, full: bool) -> dict[str, str]:
     """What the attacks of a class got, by their names; those that were stopped are left out."""
     chosen = [attack for attack in attacks() if attack["class"] == kind and bool(attack.get("full")) == full]
     assert chosen
-    found = {attack["name"]: carried_out(site, attack) for attack in chosen}
-    return {name: what for name, what in found.items() if what}
+    outcomes = {attack["name"]: carried_out(site, attack) for attack in chosen}
+    return {name: outcome for name, outcome in outcomes.items() if outcome}
 
 
 @pytest.mark.parametrize("kind", CLASSES)
@@ -48,7 +48,7 @@ def test_long_attacks_are_stopped(site: Site, kind: str) -> None:
 
 
 def test_the_entries_are_well_formed() -> None:
-    known = attacks()
-    assert len({(attack["class"], attack["name"]) for attack in known}) == len(known)
-    for attack in known:
+    attack_rows = attacks()
+    assert len({(attack["class"], attack["name"]) for attack in attack_rows}) == len(attack_rows)
+    for attack in attack_rows:
         assert len([name for name in attack if name in MOVES]) == 1, attack

@@ -14,22 +14,22 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.mark.soak
 def test_nothing_is_killed_and_the_other_tenant_goes_on() -> None:
-    found = demo.demonstrated(rounds=1, runs=15)
-    assert not found.died, demo.table(found)
-    assert found.kills == 0, demo.table(found)
-    assert found.failed == 0, demo.table(found)
-    assert found.kinds == set(demo.BOMBS), "each kind of bomb was thrown"
-    assert found.peak < demo.LIMIT
-    assert max(demo.joined(found.attacked)) < 10, demo.table(found)
+    table = demo.demonstrated(rounds=1, runs=15)
+    assert not table.died, demo.table(table)
+    assert table.kills == 0, demo.table(table)
+    assert table.failed == 0, demo.table(table)
+    assert table.kinds == set(demo.BOMBS), "each kind of bomb was thrown"
+    assert table.peak < demo.LIMIT
+    assert max(demo.joined(table.attacked)) < 10, demo.table(table)
 
 
 @pytest.mark.soak
 def test_the_other_tenants_runs_take_at_most_twice_as_long() -> None:
-    found = demo.demonstrated()
-    assert found.is_unharmed, demo.table(found)
-    if found.verdict.startswith("cannot be judged"):
-        pytest.skip(found.verdict)
-    assert found.holds, demo.table(found)
+    table = demo.demonstrated()
+    assert table.is_unharmed, demo.table(table)
+    if table.verdict.startswith("cannot be judged"):
+        pytest.skip(table.verdict)
+    assert table.holds, demo.table(table)
 
 
 def measured(calm: list[list[float]], attacked: list[list[float]], kills: int = 0) -> demo.Measured:

@@ -49,7 +49,7 @@ def test_no_sender_reaches_an_address_that_is_forbidden(trap: Trap, names: Names
     got = json.loads(done.stdout)
     assert trap.reached == []
     # The name did change, and every sender reached what is allowed: for half of the questions, and where both are answered.
-    assert names.asked["rebind.test"] == ROUNDS * len(SENDERS)
+    assert names.queries["rebind.test"] == ROUNDS * len(SENDERS)
     assert trap.allowed == (ROUNDS // 2 + ROUNDS) * len(SENDERS)
     for sender in set(SENDERS) - {"traces"}:  # whose client follows the redirect, to an address that is refused
         answers = {name: sum("302" in answer for answer in got[name][sender]) for name in got}

@@ -179,8 +179,8 @@ class Worker:
             "most": 2000,
         }
         try:
-            found = await getattr(self, f"_by_{kind}")(at)
-            return {**found, **_harm(Path(at["home"]), folder / "scratch")}
+            result = await getattr(self, f"_by_{kind}")(at)
+            return {**result, **_harm(Path(at["home"]), folder / "scratch")}
         finally:
             other.cancel()
             await asyncio.gather(other, return_exceptions=True)
@@ -195,32 +195,32 @@ class Worker:
     async def _by_shell(self, at: dict[str, Any]) -> dict[str, Any]:
         code = f"{_HOSTILE.read_text()}\nimport json, sys\nprint(json.dumps(main(json.load(sys.stdin))))\n"
         config = ShellConfig(command=[sys.executable, "-I", "-c", code], input=json.dumps(at), parse="json")
-        found: dict[str, Any] = _result(await self._shell.run(config, context(timeout_s=100.0)))["json"]
-        return found
+        result: dict[str, Any] = _result(await self._shell.run(config, context(timeout_s=100.0)))["json"]
+        return result
 
     async def _by_duckdb(self, at: dict[str, Any]) -> dict[str, Any]:
-        found = {}
+        results = {}
         for name, statement in STATEMENTS.items():
             try:
                 outcome = await self._duckdb(statement.format(**at), transaction=False)
             except SqlRefused:
-                found[name] = ""
+                results[name] = ""
                 continue
             rows = "" if outcome.error else json.dumps(outcome.result["rows"], default=str)
-            found[name] = rows if CANARY in rows or "[REACHED]" in rows else ""
-        return found
+            results[name] = rows if CANARY in rows or "[REACHED]" in rows else ""
+        return results
 
     async def _by_processes(self, at: dict[str, Any]) -> dict[str, Any]:
         """How many processes a task had at a time, and whether one outlived it."""
         code = _HOSTILE.read_text().replace("def main(", "def attacks(")
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for name in ("many_processes", "process_left_behind"):
             config = PythonConfig(code=f"{code}\ndef main(at):\n    return {name}(at)\n", args={"at": at})
             outcome = await self._python.run(config, context(timeout_s=100.0))
-            found[name] = outcome.error.code if outcome.error else outcome.result
+            results[name] = outcome.error.code if outcome.error else outcome.result
         await self._python.close()
-        found["left"] = _named(at["name"])
-        return found
+        results["left"] = _named(at["name"])
+        return results
 
 
 #: What SQL tries; a row that holds the canary, or `[REACHED]`, got through.
@@ -263,15 +263,15 @@ def _result(outcome: Outcome) -> dict[str, Any]:
 
 def _named(name: str) -> list[int]:
     """Living processes of this name."""
-    found = []
+    names = []
     for process in all_processes():
         try:
             is_alive = (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
             if is_alive and (process / "comm").read_text().strip() == name:
-                found.append(int(process.name))
+                names.append(int(process.name))
         except OSError:
             continue
-    return found
+    return names
 
 
 def _children() -> list[int]:
@@ -303,9 +303,9 @@ def main(spec: dict[str, Any]) -> None:
         protect_process(settings)
 
         async def found() -> dict[str, Any]:
-            here = await held(settings, inner / "probe")
+            confinement = await held(settings, inner / "probe")
             got = await Worker(settings, inner, at).attacked(spec.get("kind", "python"))
-            return {"got": got, "lacking": [promise.name for promise in here.lacking()]}
+            return {"got": got, "lacking": [promise.name for promise in confinement.lacking()]}
 
         answer = asyncio.run(found())
     os.chdir("/")

@@ -60,10 +60,12 @@ def ran(text: str, script: Script | None = None, *, settings: Record | None = No
             if script is not None:
                 await script(world)
             execution_id = str(world.execution_id)
-            assert await world.here.api.ended(execution_id, timeout_s=7000), await world.here.api.why(execution_id)
+            assert await world.current_life.api.ended(execution_id, timeout_s=7000), await world.current_life.api.why(
+                execution_id
+            )
             check_log(await world.stored(), "test")
-            log = await world.here.api.events(execution_id, limit=100_000)
-            status = await world.here.api.status(execution_id)
+            log = await world.current_life.api.events(execution_id, limit=100_000)
+            status = await world.current_life.api.status(execution_id)
             return Ran(tuple(log), await world.state(), status, world.ledger.calls)
 
     return run_virtually(main())
@@ -77,7 +79,7 @@ def once(text: str, script: Script | None = None) -> Ran:
 
 async def signal(world: World, name: str, signal_id: str = "", **more: Any) -> SignalAnswer:
     request = SignalRequest(name, signal_id, more.pop("reason", "because"), **more)
-    return await world.here.api.signal(str(world.execution_id), request)
+    return await world.current_life.api.signal(str(world.execution_id), request)
 
 
 # -- the language -----------------------------------------------------------------------------------------------------

@@ -320,8 +320,8 @@ def test_a_step_is_scheduled_when_its_token_is_taken() -> None:
         ("start", [1]),
         ("store", [2]),
     ]
-    given = [arc["token"] for event in run.of("next.evaluated") for arc in event["payload"]["selected"]]
-    assert given == [2]
+    tokens = [arc["token"] for event in run.of("next.evaluated") for arc in event["payload"]["selected"]]
+    assert tokens == [2]
 
 
 def test_workers_report_the_start_and_end_of_steps_and_the_server_stores_them() -> None:

@@ -57,7 +57,7 @@ async def pause_and_resume(world: World) -> None:
 
 async def cancel(world: World) -> None:
     await asyncio.sleep(5)
-    await world.here.api.cancel(str(world.execution_id), "enough")
+    await world.current_life.api.cancel(str(world.execution_id), "enough")
 
 
 async def lose_the_worker(world: World) -> None:

@@ -49,7 +49,7 @@ workflow:
 
 async def cancel(world: World) -> None:
     await asyncio.sleep(2)
-    await world.here.api.cancel(str(world.execution_id), "enough")
+    await world.current_life.api.cancel(str(world.execution_id), "enough")
 
 
 def lifecycle_of(text: str, script: Script | None = None) -> list[Record]:
@@ -194,7 +194,7 @@ def test_all_commands_are_over_while_the_run_goes_on() -> None:
         await asyncio.sleep(50)
         assert await world.store.commands(world.execution_id) == []
         assert [step_run.step for step_run in await world.store.step_runs(world.execution_id)] == ["start"]
-        assert (await world.here.api.status(str(world.execution_id))).state == "RUNNING"
+        assert (await world.current_life.api.status(str(world.execution_id))).state == "RUNNING"
         await signal(world, "RESUME")
 
     assert ran(ENDS_WELL, look_between_the_steps).status.state == "COMPLETED"
@@ -211,7 +211,7 @@ def states_while(text: str, script: Script | None = None) -> list[tuple[str, str
         if script is not None:
             await script(world)
         for _ in range(200):
-            answer = await world.here.api.status(str(world.execution_id))
+            answer = await world.current_life.api.status(str(world.execution_id))
             if not seen or seen[-1] != (answer.state, answer.current_step):
                 seen.append((answer.state, answer.current_step))
             if answer.ended_at is not None:
@@ -235,7 +235,7 @@ def test_a_run_that_waits_for_its_approval_is_pending() -> None:
     text = ENDS_WELL.replace("workflow:", "executor: {spec: {policy: {approval: required}}}\nworkflow:", 1)
 
     async def look_and_approve(world: World) -> None:
-        answer = await world.here.api.status(str(world.execution_id))
+        answer = await world.current_life.api.status(str(world.execution_id))
         assert (answer.state, answer.current_step, answer.started_at) == ("PENDING", None, None)
         await signal(world, "APPROVE")
 
@@ -248,7 +248,7 @@ def test_a_paused_run_is_running_to_the_status() -> None:
         await signal(world, "PAUSE")
         await asyncio.sleep(50)
         assert "playbook.paused" in [event.type for event in await world.events()]
-        assert (await world.here.api.status(str(world.execution_id))).state == "RUNNING"
+        assert (await world.current_life.api.status(str(world.execution_id))).state == "RUNNING"
         await signal(world, "RESUME")
 
     assert ran(ENDS_WELL, pause).status.state == "COMPLETED"
@@ -279,7 +279,7 @@ def test_the_status_names_times_and_the_terminal_event(
 def test_a_process_that_never_saw_the_run_gives_the_same_status() -> None:
     async def restart(world: World) -> None:
         await asyncio.sleep(7)
-        before = await world.here.api.status(str(world.execution_id))
+        before = await world.current_life.api.status(str(world.execution_id))
         await world.crash()
         life = world.begin_life(cold=True)
         assert await life.api.status(str(world.execution_id)) == before
@@ -304,8 +304,8 @@ workflow:
     async def look(world: World) -> None:
         await asyncio.sleep(7)
         execution_id = str(world.execution_id)
-        assert (await world.here.api.summary(execution_id)).ctx == {"total": 12}
-        assert "total" not in str(await world.here.api.status(execution_id))
+        assert (await world.current_life.api.summary(execution_id)).ctx == {"total": 12}
+        assert "total" not in str(await world.current_life.api.status(execution_id))
 
     ran(text, look)
 

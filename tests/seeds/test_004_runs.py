@@ -552,7 +552,7 @@ def workers_of(text: str) -> set[str]:
         await asyncio.sleep(1)
 
     async def another(world: Any) -> None:
-        world.here.start_worker("worker-b")
+        world.current_life.start_worker("worker-b")
 
     run = ran(text, another, hook=slowly, settings={"worker.slots": 1})
     return {event["worker_id"] for event in run.of("step.started", "loop.iteration.started") if "worker_id" in event}
@@ -568,7 +568,7 @@ def test_the_tasks_of_one_iteration_stay_with_one_worker() -> None:
     tools = [{"name": name, "kind": "act"} for name in ("fetch_page", "transform", "store")]
 
     async def another(world: Any) -> None:
-        world.here.start_worker("worker-b")
+        world.current_life.start_worker("worker-b")
 
     run = ran(loop(list(range(4)), tools, mode="parallel", max_in_flight=4), another)
     for item in range(4):

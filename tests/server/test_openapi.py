@@ -85,7 +85,7 @@ def test_nothing_that_fits_the_document_breaks_the_server(url: str, ended: str) 
 
     schema = schemathesis.openapi.from_url(f"{url}/api/openapi.json")
     answers: dict[int, int] = {}
-    operations: list[Any] = [cast("Any", found).ok() for found in schema.get_all_operations()]
+    operations: list[Any] = [cast("Any", operation).ok() for operation in schema.get_all_operations()]
     modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
     for operation, mode in product(operations, modes):
         if mode is GenerationMode.NEGATIVE and not can_be_wrong(operation.definition.raw):
@@ -113,7 +113,7 @@ def test_nothing_that_fits_the_document_breaks_the_server(url: str, ended: str) 
 def can_be_wrong(route: dict[str, Any]) -> bool:
     """Whether a route takes more than texts in its path, which can be any."""
     limits = [{"in": parameter["in"], **parameter["schema"], "title": ""} for parameter in route.get("parameters", ())]
-    return "requestBody" in route or any(each != {"in": "path", "type": "string", "title": ""} for each in limits)
+    return "requestBody" in route or any(limit != {"in": "path", "type": "string", "title": ""} for limit in limits)
 
 
 @pytest.mark.parametrize("raw", [b"\xff", b'"\\ud800"', b"[" * 60_000, b'{"playbook": "\\u0000"}', b"1e999", b"{}" * 2])

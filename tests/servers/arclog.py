@@ -56,11 +56,11 @@ async def running(home: Path, *, worker: bool = True, **settings: Any) -> AsyncI
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
-    async with running(tmp_path / "home") as one:
-        yield one
+    async with running(tmp_path / "home") as process:
+        yield process
 
 
 @pytest.fixture
 async def control_plane(tmp_path: Path) -> AsyncIterator[RunningServer]:
-    async with running(tmp_path / "home", worker=False) as one:
-        yield one
+    async with running(tmp_path / "home", worker=False) as process:
+        yield process

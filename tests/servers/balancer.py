@@ -62,8 +62,8 @@ class Balancer:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for one in self._open:
+        for command in self._open:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                command.shutdown(socket.SHUT_RDWR)
+            command.close()
         self._thread.join(5)

@@ -72,9 +72,9 @@ class Helm:
         """What `helm lint` says; refuses a chart with an error."""
         answer = ctypes.c_char_p()
         self._checked(self._library.helm_sdkpy_lint(self._handle, str(chart).encode(), ctypes.byref(answer)))
-        told = json.loads(answer.value or b"{}")
-        assert not told["Errors"], told
-        return list(told["Messages"] or [])
+        body = json.loads(answer.value or b"{}")
+        assert not body["Errors"], body
+        return list(body["Messages"] or [])
 
     def install(self, chart: Path, values: dict[str, Any] | None = None, release: str = "rel") -> list[dict[str, Any]]:
         """Every object that the chart makes of these values, as the cluster was sent it."""
@@ -126,9 +126,9 @@ class _Api(BaseHTTPRequestHandler):
         if body.startswith(b"k8s\x00"):  # Helm's own record of the release
             self._answer(201, {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "release"}})
             return
-        found = json.loads(body)
-        self.server.created.append(found)  # type: ignore[attr-defined]  # set by Helm above
-        self._answer(201, found)
+        document = json.loads(body)
+        self.server.created.append(document)  # type: ignore[attr-defined]  # set by Helm above
+        self._answer(201, document)
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers.get("content-length") or 0))
@@ -147,13 +147,13 @@ class _Api(BaseHTTPRequestHandler):
 
 
 def _groups() -> list[dict[str, Any]]:
-    found = []
+    groups = []
     for group_version in KINDS:
         group, _, version = group_version.rpartition("/")
         if group:
             named = {"groupVersion": group_version, "version": version}
-            found.append({"name": group, "versions": [named], "preferredVersion": named})
-    return found
+            groups.append({"name": group, "versions": [named], "preferredVersion": named})
+    return groups
 
 
 def _resource(kind: str) -> dict[str, Any]:

@@ -19,21 +19,21 @@ class _Session(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         mail: Mail = self.server.mail  # type: ignore[attr-defined]  # set by Mail
-        self._say("220 tests")
+        self._reply("220 tests")
         to: list[str] = []
         while line := self.rfile.readline().decode().strip():
             word = line.split(" ", 1)[0].upper()
             if word in ("EHLO", "HELO"):
-                self._say("250-tests", "250 8BITMIME")
+                self._reply("250-tests", "250 8BITMIME")
             elif word == "RCPT":
                 to.append(line.partition("<")[2].partition(">")[0])
-                self._say("250 ok")
+                self._reply("250 ok")
             elif word == "DATA":
                 if mail.refusals:
                     mail.refusals -= 1
-                    self._say("451 not now")
+                    self._reply("451 not now")
                     continue
-                self._say("354 go on")
+                self._reply("354 go on")
                 lines: list[bytes] = []
                 while (part := self.rfile.readline()) not in (b".\r\n", b""):
                     lines.append(part.removeprefix(b".") if part.startswith(b"..") else part)
@@ -41,14 +41,14 @@ class _Session(socketserver.StreamRequestHandler):
                 mail.messages.append(email.message_from_bytes(b"".join(lines), policy=policy))
                 mail.recipients.append(to)
                 to = []
-                self._say("250 taken")
+                self._reply("250 taken")
             elif word == "QUIT":
-                self._say("221 bye")
+                self._reply("221 bye")
                 return
             else:
-                self._say("250 ok")
+                self._reply("250 ok")
 
-    def _say(self, *lines: str) -> None:
+    def _reply(self, *lines: str) -> None:
         self.wfile.write("".join(f"{line}\r\n" for line in lines).encode())
 
 

@@ -32,7 +32,7 @@ class Manager(ABC):
 
     def __init__(self) -> None:
         self.url = ""
-        self.asked: list[Request] = []
+        self.requests: list[Request] = []
         #: answers everything with this status if it is set
         self.broken = 0
 
@@ -41,7 +41,7 @@ class Manager(ABC):
         """Return the status, and JSON or text."""
 
     def count(self, path: str) -> int:
-        return sum(path in request.path for request in self.asked)
+        return sum(path in request.path for request in self.requests)
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def running(manager: Manager) -> Iterator[Any]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
             request = Request(self.command, unquote(parts.path), dict(parse_qsl(parts.query)), headers, body)
-            manager.asked.append(request)
+            manager.requests.append(request)
             status, answer = (manager.broken, {}) if manager.broken else manager.answer(request)
             content = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
             self.send_response(status)
@@ -96,10 +96,10 @@ class VaultServer(Manager):
         if request.headers.get("x-vault-namespace", "") != self.namespace:
             return 404, {"errors": ["no handler for route"]}
         if request.path == "/v1/auth/approle/login" and request.method == "POST":
-            given = json.loads(request.body)
-            if (given.get("role_id"), given.get("secret_id")) not in self.roles:
+            body = json.loads(request.body)
+            if (body.get("role_id"), body.get("secret_id")) not in self.roles:
                 return 400, {"errors": ["invalid role or secret ID"]}
-            token = f"s.{len(self.asked)}"
+            token = f"s.{len(self.requests)}"
             self.tokens.add(token)
             return 200, {"auth": {"client_token": token, "lease_duration": self.lease_s, "renewable": True}}
         if request.headers.get("x-vault-token") not in self.tokens:
@@ -158,7 +158,7 @@ class GoogleServer(Manager):
         return 200, {"name": f"{name}/versions/1", "payload": {"data": data, "dataCrc32c": "1"}}
 
     def _token(self) -> dict[str, Any]:
-        token = f"ya29.{len(self.asked)}"
+        token = f"ya29.{len(self.requests)}"
         self.tokens.add(token)
         return {"access_token": token, "expires_in": 3599, "token_type": "Bearer"}
 
@@ -195,14 +195,14 @@ class AzureServer(Manager):
         return 200, {"value": self.kept[name], "id": f"{self.url}/secrets/{name}/1", "attributes": {"enabled": True}}
 
     def _login(self, tenant: str, form: dict[str, str]) -> tuple[int, Any]:
-        known = self.clients.get((tenant, form.get("client_id", "")))
-        proved = form.get("client_secret") == known or form.get("client_assertion") == self.federated
-        if known is None or not proved or form.get("scope") != "https://vault.azure.net/.default":
+        expected = self.clients.get((tenant, form.get("client_id", "")))
+        proved = form.get("client_secret") == expected or form.get("client_assertion") == self.federated
+        if expected is None or not proved or form.get("scope") != "https://vault.azure.net/.default":
             return 401, {"error": "invalid_client", "error_description": "AADSTS7000215: Invalid client secret"}
         return 200, self._token(int)
 
     def _token(self, number: type) -> dict[str, Any]:
-        token = f"eyJ.{len(self.asked)}"
+        token = f"eyJ.{len(self.requests)}"
         self.tokens.add(token)
         # The identity service writes numbers as texts.
         return {"access_token": token, "expires_in": number(3599), "token_type": "Bearer"}

@@ -180,10 +180,10 @@ class Pooler:
             if code == _CANCEL:
                 return None
             words = body.decode().split("\0")
-            given = dict(zip(words[::2], words[1::2], strict=False))
+            parameters = dict(zip(words[::2], words[1::2], strict=False))
             writer.write(b"R" + struct.pack("!II", 8, 0) + self._servers[0].greeting)
             writer.write(b"K" + struct.pack("!III", 12, 0, 0) + b"Z" + struct.pack("!I", 5) + b"I")
-            return given.get("application_name", "")
+            return parameters.get("application_name", "")
 
     @staticmethod
     async def _read(reader: asyncio.StreamReader) -> bytes | None:

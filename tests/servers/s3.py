@@ -41,8 +41,8 @@ class S3Server:
             request.add_header("Content-Type", "application/octet-stream")
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(request, timeout=30) as answer:
-            found: bytes = answer.read()
-            return found
+            content: bytes = answer.read()
+            return content
 
     def bucket(self, name: str) -> str:
         self.request("PUT", f"/{name}")

@@ -48,10 +48,10 @@ class Issuer:
         return jwt.encode(body, key, algorithm, headers={"kid": kid, **(header or {})})
 
     def jwks(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA": OKPAlgorithm}
+        algorithms: dict[str, Any] = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA": OKPAlgorithm}
         return {
             "keys": [
-                {**told[algorithm].to_jwk(key.public_key(), as_dict=True), "kid": kid}
+                {**algorithms[algorithm].to_jwk(key.public_key(), as_dict=True), "kid": kid}
                 for kid, (algorithm, key) in self.keys.items()
             ]
         }

@@ -3,7 +3,7 @@
     with Web() as web:
         web.answers("/ok", json={"a": 1})
         web.route("/stall")(stall)
-        ... web.url("/ok") ... web.asked
+        ... web.url("/ok") ... web.requests
 
 It runs in a thread of its own, so that it serves this process and others alike. With a certificate it speaks TLS, and
 HTTP/2 when it is asked to.
@@ -28,7 +28,7 @@ Headers = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
 @dataclass
-class Asked:
+class ReceivedRequest:
     """One request as it arrived."""
 
     method: str
@@ -58,10 +58,10 @@ class Wire:
 
     async def answer(self, status: int = 200, body: bytes = b"", headers: Headers = ()) -> None:
         """A whole, honest answer."""
-        given = list(headers.items() if isinstance(headers, Mapping) else headers)
-        if "content-length" not in {name.lower() for name, _ in given}:
-            given.append(("Content-Length", str(len(body))))
-        await self.head(status, given)
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+        if "content-length" not in {name.lower() for name, _ in pairs}:
+            pairs.append(("Content-Length", str(len(body))))
+        await self.head(status, pairs)
         await self.raw(body)
 
     async def head(self, status: int, headers: Headers = ()) -> None:
@@ -102,8 +102,8 @@ class H2Wire:
         self._talk.add(self._stream, body, end=True)
 
     async def head(self, status: int, headers: Headers = ()) -> None:
-        given = headers.items() if isinstance(headers, Mapping) else headers
-        fields = [(":status", str(status)), *((name.lower(), value) for name, value in given)]
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        fields = [(":status", str(status)), *((name.lower(), value) for name, value in pairs)]
         self._talk.state.send_headers(self._stream, fields)
         self._talk.send()
 
@@ -162,7 +162,7 @@ class _H2Talk:
         self.send()
 
 
-Route = Callable[[Asked, Any], Awaitable[None]]
+Route = Callable[[ReceivedRequest, Any], Awaitable[None]]
 
 
 @dataclass
@@ -173,7 +173,7 @@ class Web:
     http2: bool = False
     host: str = "127.0.0.1"
     port: int = 0
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     connections: int = 0
 
     def __post_init__(self) -> None:
@@ -205,21 +205,21 @@ class Web:
         self, path: str, body: bytes = b"", *, status: int = 200, headers: Headers = (), json: Any = None, kind: str = ""
     ) -> None:  # fmt: skip
         """Serve a path by an answer that is always the same."""
-        given = list(headers.items() if isinstance(headers, Mapping) else headers)
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
         if json is not None:
             body, kind = json_text.dumps(json).encode(), kind or "application/json"
         if kind:
-            given.append(("Content-Type", kind))
+            pairs.append(("Content-Type", kind))
 
         @self.route(path)
-        async def answer(_: Asked, wire: Any) -> None:
-            await wire.answer(status, body, given)
+        async def answer(_: ReceivedRequest, wire: Any) -> None:
+            await wire.answer(status, body, pairs)
 
     def stalls(self, path: str, first: bytes = b"") -> None:
         """Say these bytes, then nothing more until the client leaves."""
 
         @self.route(path)
-        async def stall(_: Asked, wire: Wire) -> None:
+        async def stall(_: ReceivedRequest, wire: Wire) -> None:
             with suppress(ConnectionError):
                 await wire.raw(first)
                 await wire.gone()
@@ -298,7 +298,7 @@ class Web:
             method, target, protocol = line.split(" ")
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
             body = await self._body(reader, headers)
-            await self._route(Asked(method, target, headers, body, protocol, number), wire)
+            await self._route(ReceivedRequest(method, target, headers, body, protocol, number), wire)
 
     @staticmethod
     async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
@@ -311,14 +311,14 @@ class Web:
             return body
         return await reader.readexactly(int(headers.get("content-length", 0)))
 
-    async def _route(self, asked: Asked, wire: Any) -> None:
-        self.asked.append(asked)
+    async def _route(self, request: ReceivedRequest, wire: Any) -> None:
+        self.requests.append(request)
         self.reached.set()
-        route = self._routes.get(asked.path)
+        route = self._routes.get(request.path)
         if route is None:
             await wire.answer(404, b"no such page", {"Content-Type": "text/plain"})
         else:
-            await route(asked, wire)
+            await route(request, wire)
 
     async def _talk_h2(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         from h2.events import DataReceived, RequestReceived, StreamEnded, StreamReset
@@ -344,9 +344,9 @@ class Web:
                         stream = event.stream_id
                         head = heads[stream]
                         body = bytes(bodies[stream])
-                        asked = Asked(head[":method"], head[":path"], head, body, "HTTP/2", number)
+                        request = ReceivedRequest(head[":method"], head[":path"], head, body, "HTTP/2", number)
                         wires[stream] = H2Wire(talk, stream)
-                        routes.add(asyncio.ensure_future(self._route(asked, wires[stream])))
+                        routes.add(asyncio.ensure_future(self._route(request, wires[stream])))
                 talk.pump()
                 await writer.drain()
         finally:

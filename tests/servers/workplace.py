@@ -46,9 +46,9 @@ async def _ready() -> str:
 
 
 @asynccontextmanager
-async def served(here: Embedded, settings: Settings | None = None) -> AsyncIterator[str]:
+async def served(runtime: Embedded, settings: Settings | None = None) -> AsyncIterator[str]:
     settings = settings or Settings()
-    clock, store = here.engine.clock, here.engine.store
+    clock, store = runtime.engine.clock, runtime.engine.store
 
     def boundary(principal: Principal, settings: Settings) -> Boundary:
         if principal.tenant:
@@ -58,11 +58,11 @@ async def served(here: Embedded, settings: Settings | None = None) -> AsyncItera
     services = Services(
         settings=settings,
         boundary=boundary,
-        api=lambda _: here.api,
-        control=lambda within: ScopedControl(here.control, store, clock, within),
-        ingest=EngineIngest(here.engine),
-        runs=lambda within: EngineRuns(here.engine, here.api, within, new_cursors()),
-        results=here.results,
+        api=lambda _: runtime.api,
+        control=lambda within: ScopedControl(runtime.control, store, clock, within),
+        ingest=EngineIngest(runtime.engine),
+        runs=lambda within: EngineRuns(runtime.engine, runtime.api, within, new_cursors()),
+        results=runtime.results,
         authenticate=_authenticate,
         ready=_ready,
         clock=clock,

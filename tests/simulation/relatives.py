@@ -43,9 +43,9 @@ def encoded(state: State) -> bytes:
 def lasting(value: Any) -> Any:
     """Without times and ids."""
     if isinstance(value, dict):
-        return {key: lasting(each) for key, each in value.items() if key not in _FLEETING}
+        return {key: lasting(part) for key, part in value.items() if key not in _FLEETING}
     if isinstance(value, list):
-        return [lasting(each) for each in value]
+        return [lasting(part) for part in value]
     return _ID.sub("<id>", value) if isinstance(value, str) else value
 
 
@@ -88,13 +88,13 @@ class Relatives:
 
     async def compare(self, execution_id: int, head: int) -> None:
         """What a reader of the log has is what the engine has; and whoever asks is told what the run waits for."""
-        engine, store = self.world.here.engine, self.world.store
+        engine, store = self.world.current_life.engine, self.world.store
         record = await store.execution(execution_id)
         assert record is not None
         program = await engine.live.program(record.new.plan)
         replica = self.replicas.setdefault(execution_id, State(execution_id=execution_id))
-        for one in await store.events(execution_id, after=replica.head):
-            apply(program, replica, one.event)
+        for entry in await store.events(execution_id, after=replica.head):
+            apply(program, replica, entry.event)
         assert replica.head >= head
         if replica.head == head:
             again = encoded(replica)
@@ -105,7 +105,7 @@ class Relatives:
             due = {timer for timer, _ in replica.timers.items()}
             assert due == await timers_of(self.world, execution_id), "timers of the state and of the store differ"
         if replica.terminal is None:
-            why = await self.world.here.api.why(str(execution_id))
+            why = await self.world.current_life.api.why(str(execution_id))
             assert why.waits, "a run that has not ended waits for something"
             assert why.waits[0].what != "none", why
 
@@ -128,52 +128,52 @@ class Relatives:
                 await self.answer(record)
 
     async def reasons(self, left: list[ExecutionRecord]) -> list[str]:
-        api = self.world.here.api
+        api = self.world.current_life.api
         return [str((await api.why(str(record.execution_id))).waits) for record in left]
 
     async def answer(self, record: ExecutionRecord) -> None:
         if self.world.life is None:
             return
-        engine = self.world.here.engine
+        engine = self.world.current_life.engine
         try:
             state = (await engine.live.folded(record.execution_id)).state
-            kinds = {wait.what for wait in (await self.world.here.api.why(str(record.execution_id))).waits}
+            kinds = {wait.what for wait in (await self.world.current_life.api.why(str(record.execution_id))).waits}
         except ArclogError:
             return
         if state.pause is not None:
             assert "pause" in kinds
-            await self.tell(record.execution_id, SignalRequest("RESUME", f"resume {state.pause.signal_id}"[:200]))
+            await self.send(record.execution_id, SignalRequest("RESUME", f"resume {state.pause.signal_id}"[:200]))
         elif state.pending_for == "approval":
             assert "approval" in kinds
-            await self.tell(record.execution_id, self.verdict("start", record.new.name))
+            await self.send(record.execution_id, self.verdict("start", record.new.name))
         for wait in list(state.waits.values()):
             name = wait.config.get("signal")
             if "timeout_s" in wait.config:
                 continue  # nobody answers: it must end by itself
             if wait.kind == "approval":
                 assert "approval" in kinds
-                await self.tell(record.execution_id, self.verdict(wait.key, record.new.name, wait))
+                await self.send(record.execution_id, self.verdict(wait.key, record.new.name, wait))
             elif name:
                 assert "signal" in kinds
-                given = SignalRequest(name, f"{name} {wait.key} {self.answers[wait.key]}"[:200], data={"n": 3})
+                request = SignalRequest(name, f"{name} {wait.key} {self.answers[wait.key]}"[:200], data={"n": 3})
                 self.answers[wait.key] += 1
-                await self.tell(record.execution_id, given)
+                await self.send(record.execution_id, request)
 
     def verdict(self, key: str, playbook: str, wait: Wait | None = None) -> SignalRequest:
         """Yes, or now and then no; the same for the same question, whenever it is asked."""
-        asked = f"{self.family.seed} {playbook} {key}"
-        signal = "REJECT" if sha256(asked.encode()).digest()[0] < 40 else "APPROVE"
-        self.answers[asked] += 1
+        question = f"{self.family.seed} {playbook} {key}"
+        signal = "REJECT" if sha256(question.encode()).digest()[0] < 40 else "APPROVE"
+        self.answers[question] += 1
         step = "" if wait is None else wait.key
-        return SignalRequest(signal, f"{asked} {self.answers[asked]}"[:200], "thought about it", step, by="judge")
+        return SignalRequest(signal, f"{question} {self.answers[question]}"[:200], "thought about it", step, by="judge")
 
-    async def tell(self, execution_id: int, request: SignalRequest) -> None:
+    async def send(self, execution_id: int, request: SignalRequest) -> None:
         """The process may die before it answers; then somebody asks again later."""
         if self.world.life is None:
             return
         try:
             async with asyncio.timeout(3):
-                await self.world.here.api.signal(str(execution_id), request)
+                await self.world.current_life.api.signal(str(execution_id), request)
         except (ArclogError, TimeoutError):
             return
 
@@ -203,7 +203,7 @@ class Relatives:
                 for task in (answering, going):
                     task.cancel()
                 await asyncio.gather(answering, going, return_exceptions=True)
-            await world.here.children.settle(1000.0)
+            await world.current_life.children.settle(1000.0)
             await self.check_end()
             return await self.endings()
 
@@ -212,7 +212,7 @@ class Relatives:
         world = self.world
         await world.run()
         self.over = True
-        if world.life is None or world.here._wrapper._dead:
+        if world.life is None or world.current_life._wrapper._dead:
             await world.crash()
             life = world.begin_life()
             await world.free(life)
@@ -240,7 +240,7 @@ class Relatives:
             if draw.random() < 0.3:
                 await self.tell_from_elsewhere(record.execution_id, request, 800 + number)
             else:
-                await self.tell(record.execution_id, request)
+                await self.send(record.execution_id, request)
 
     def signal(self, draw: Random, number: int, state: State | None) -> SignalRequest:
         """Any signal, most often one that can do something."""
@@ -251,8 +251,8 @@ class Relatives:
             name = draw.choice((*of_now, "RETRY_STEP", "SKIP_STEP", "UPDATE_PARAMS"))
         step = ""
         if name.endswith("_STEP"):
-            known = [] if state is None else [*state.open, *state.failures]
-            step = draw.choice(known or ["s0"]).split("#")[0]
+            steps = [] if state is None else [*state.open, *state.failures]
+            step = draw.choice(steps or ["s0"]).split("#")[0]
         data = {"told": number} if name in ("UPDATE_PARAMS", "mine") else None
         return SignalRequest(name, f"trouble {number}", "because", step=step, data=data)
 
@@ -261,26 +261,26 @@ class Relatives:
         world = self.world
         for record in await self.everybody():
             stored = await world.store.events(record.execution_id, limit=1_000_000)
-            assert sum(one.event.type in TERMINAL for one in stored) == 1
+            assert sum(entry.event.type in TERMINAL for entry in stored) == 1
             check_log(stored, record.new.name, one_process=self.one_process)
-            live = await world.here.engine.live.folded(record.execution_id)
+            live = await world.current_life.engine.live.folded(record.execution_id)
             state = live.state
             again = State(execution_id=record.execution_id)
-            for one in stored:
-                apply(live.program, again, one.event)
+            for stored_event in stored:
+                apply(live.program, again, stored_event.event)
             assert encoded(again) == encoded(state)
             if self.watch:
-                for one in stored[self.replicas[record.execution_id].head :]:
-                    apply(live.program, self.replicas[record.execution_id], one.event)
+                for stored_event in stored[self.replicas[record.execution_id].head :]:
+                    apply(live.program, self.replicas[record.execution_id], stored_event.event)
                 assert encoded(self.replicas[record.execution_id]) == encoded(again)
             assert (record.now.state, record.now.terminal_event) == (state.status, state.terminal)
             left = [state.tokens, state.waiting, state.open, state.commands, state.waits, state.timers, state.stopped]
             assert not any(left), f"left in the state: {left}"
             assert not await world.store.commands(record.execution_id), "commands are left in the store"
-            assert (await world.here.api.why(str(record.execution_id))).waits == []
+            assert (await world.current_life.api.why(str(record.execution_id))).waits == []
         assert await world.store.next_due() is None, "a timer is left in the store"
-        assert not world.here.children._calls, "calls are left"
-        assert not world.here.children._pending
+        assert not world.current_life.children._calls, "calls are left"
+        assert not world.current_life.children._pending
 
     async def everybody(self) -> list[ExecutionRecord]:
         """Oldest first."""
@@ -310,5 +310,5 @@ class Relatives:
 
 async def timers_of(world: World, execution_id: int) -> set[str]:
     """Ids of the timers that the store has for a run."""
-    found = await world.store.due_timers(2**62, 100_000)
-    return {timer.timer_id for timer in found if timer.execution_id == execution_id}
+    timers = await world.store.due_timers(2**62, 100_000)
+    return {timer.timer_id for timer in timers if timer.execution_id == execution_id}

@@ -30,7 +30,7 @@ class Ended:
 
 
 async def _ended(world: World) -> Ended:
-    api, name = world.here.api, str(world.execution_id)
+    api, name = world.current_life.api, str(world.execution_id)
     (listed,) = await api.list(before=str(world.execution_id + 1), limit=1)
     return Ended(await api.summary(name), await api.why(name), listed)
 
@@ -363,7 +363,7 @@ def test_the_log_of_the_caller_is_enough_when_the_child_is_gone() -> None:
             await world.register(MIDDLE)
             await world.register(LEAF)
             await world.run()
-            live = world.here.engine.live
+            live = world.current_life.engine.live
 
             async def gone(execution_id: int, at: int | None = None) -> Any:
                 if execution_id != world.execution_id:
@@ -474,10 +474,10 @@ def test_the_account_of_a_long_run_is_read_with_few_reads() -> None:
             plain = store.events
 
             async def counted(*args: Any, **how: Any) -> Any:
-                found = await plain(*args, **how)
+                result = await plain(*args, **how)
                 reads["events"] += 1
-                reads["rows"] += len(found)
-                return found
+                reads["rows"] += len(result)
+                return result
 
             store.events = counted  # type: ignore[method-assign]  # counts what the account reads
             ended = await _ended(world)

@@ -33,18 +33,18 @@ async def waiting_runs(world: World, life: Life) -> list[int]:
     """Runs that wait, all for the same moment."""
     started = [await life.api.execute(ExecuteRequest(WAITING)) for _ in range(COUNT)]
     life.start_worker()
-    for each in started:
+    for started_run in started:
         head = 0
-        while not (await life.engine.seen(int(each.execution_id))).state.timers:
-            head = await life.api.wait(each.execution_id, after=head)
-    return [int(each.execution_id) for each in started]
+        while not (await life.engine.seen(int(started_run.execution_id))).state.timers:
+            head = await life.api.wait(started_run.execution_id, after=head)
+    return [int(run.execution_id) for run in started]
 
 
 async def fired(world: World, runs: list[int]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for run in runs:
-        found.update(one.event.type for one in await world.store.events(run))
-    return found
+        counts.update(entry.event.type for entry in await world.store.events(run))
+    return counts
 
 
 async def ended(world: World) -> int:
@@ -86,9 +86,9 @@ def test_the_states_of_runs_whose_timers_come_due_are_read_before_into_free_room
             read: list[float] = []
             events = life.engine.store.events
 
-            async def noted(*given: object, **more: object) -> object:
+            async def noted(*batch: object, **more: object) -> object:
                 read.append(world.clock.now())
-                return await events(*given, **more)  # type: ignore[arg-type]  # as it came
+                return await events(*batch, **more)  # type: ignore[arg-type]  # as it came
 
             life.engine.store.events = noted  # type: ignore[method-assign, assignment]  # watched
             due = await world.store.next_due() or 0
@@ -114,10 +114,10 @@ def test_states_that_one_look_ahead_has_no_time_for_are_read_in_the_next() -> No
             read: list[float] = []
             events = life.engine.store.events
 
-            async def slow(*given: object, **more: object) -> object:
+            async def slow(*batch: object, **more: object) -> object:
                 read.append(world.clock.now())
                 await asyncio.sleep(0.2)
-                return await events(*given, **more)  # type: ignore[arg-type]  # as it came
+                return await events(*batch, **more)  # type: ignore[arg-type]  # as it came
 
             life.engine.store.events = slow  # type: ignore[method-assign, assignment]  # a slow disk
             due = await world.store.next_due() or 0
@@ -138,12 +138,12 @@ def test_a_process_that_dies_in_the_middle_leaves_the_rest_to_the_next(at: int) 
             runs = await waiting_runs(world, life)
             append, left = life.engine.store.append, at
 
-            async def until_then(*given: object) -> object:
+            async def until_then(*batch: object) -> object:
                 nonlocal left
                 left -= 1
                 if left < 0:
                     await asyncio.get_running_loop().create_future()
-                return await append(*given)  # type: ignore[arg-type]  # as it came
+                return await append(*batch)  # type: ignore[arg-type]  # as it came
 
             life.engine.store.append = until_then  # type: ignore[method-assign, assignment]  # it dies there
             life.tasks.append(asyncio.ensure_future(Timers(life.engine).run()))
@@ -175,12 +175,12 @@ def test_a_clock_that_is_set_in_the_middle_fires_each_once_and_none_early(by: in
             due = await world.store.next_due() or 0
             append, left = life.engine.store.append, 40
 
-            async def until_then(*given: object) -> object:
+            async def until_then(*batch: object) -> object:
                 nonlocal left
                 left -= 1
                 if left == 0:
                     clock.ahead = by
-                return await append(*given)  # type: ignore[arg-type]  # as it came
+                return await append(*batch)  # type: ignore[arg-type]  # as it came
 
             life.engine.store.append = until_then  # type: ignore[method-assign, assignment]  # it is set there
             life.tasks.append(asyncio.ensure_future(Timers(life.engine).run()))
@@ -188,7 +188,7 @@ def test_a_clock_that_is_set_in_the_middle_fires_each_once_and_none_early(by: in
             assert (await ended(world) == COUNT) == (by > -3600)
             await asyncio.sleep(3600)
             assert await ended(world) == COUNT
-            events = [one.event for run in runs for one in await world.store.events(run, types=["timer.fired"])]
+            events = [entry.event for run in runs for entry in await world.store.events(run, types=["timer.fired"])]
             assert len(events) == COUNT
             assert all(event.at >= due for event in events)
 
@@ -208,10 +208,10 @@ def test_servers_share_what_one_cannot_fire_in_a_moment(monkeypatch: pytest.Monk
             for life in (first, second):
                 append = life.engine.store.append
 
-                async def slowly(*given: object, number: int = life.number, append: object = append) -> object:
+                async def slowly(*batch: object, number: int = life.number, append: object = append) -> object:
                     await asyncio.sleep(5)
                     by[number] += 1
-                    return await append(*given)  # type: ignore[operator]  # bound above
+                    return await append(*batch)  # type: ignore[operator]  # bound above
 
                 life.engine.store.append = slowly  # type: ignore[method-assign, assignment]  # a slow disk
 
@@ -240,9 +240,9 @@ def test_schedules_of_one_moment_start_one_run_each() -> None:
             for name in ("a", "b"):
                 life.tasks.append(asyncio.ensure_future(Scheduler(life.engine, name).run()))
             await asyncio.sleep(3700)
-            found = await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)
-            names = Counter(each.new.idempotency_key for each in found)
-            assert len(names) == len(found) == COUNT
+            records = await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)
+            names = Counter(record.new.idempotency_key for record in records)
+            assert len(names) == len(records) == COUNT
 
     run_virtually(story())
 
@@ -258,12 +258,12 @@ def test_a_process_that_dies_while_it_fires_schedules_starts_none_twice(at: int)
                 await schedules.add(NewSchedule(f"s{number}", "0 * * * *", "flows/short"))
             append, left = life.engine.store.append, at
 
-            async def until_then(*given: object) -> object:
+            async def until_then(*batch: object) -> object:
                 nonlocal left
                 left -= 1
                 if left < 0:
                     await asyncio.get_running_loop().create_future()
-                return await append(*given)  # type: ignore[arg-type]  # as it came
+                return await append(*batch)  # type: ignore[arg-type]  # as it came
 
             life.engine.store.append = until_then  # type: ignore[method-assign, assignment]  # it dies there
             life.tasks.append(asyncio.ensure_future(Scheduler(life.engine, "first").run()))
@@ -273,8 +273,8 @@ def test_a_process_that_dies_while_it_fires_schedules_starts_none_twice(at: int)
             life = world.begin_life()
             life.tasks.append(asyncio.ensure_future(Scheduler(life.engine, "second").run()))
             await asyncio.sleep(1800)
-            found = await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)
-            names = Counter(each.new.idempotency_key for each in found)
-            assert len(names) == len(found) == COUNT
+            records = await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)
+            names = Counter(record.new.idempotency_key for record in records)
+            assert len(names) == len(records) == COUNT
 
     run_virtually(story())

@@ -62,7 +62,7 @@ async def check_family(world: World) -> None:
 
 
 async def settled(world: World) -> None:
-    await world.here.children.settle(1000.0)
+    await world.current_life.children.settle(1000.0)
 
 
 async def ran(
@@ -84,7 +84,7 @@ def test_a_child_gets_args_and_gives_its_result() -> None:
             going = asyncio.ensure_future(world.run())
             await asyncio.sleep(10)
             wait = next(iter((await world.state()).waits.values()))
-            why = await world.here.api.why(str(world.execution_id))
+            why = await world.current_life.api.why(str(world.execution_id))
             assert [wait.what for wait in why.waits] == ["child"]
             assert str(wait.child) in why.summary
             state = await going
@@ -212,7 +212,7 @@ def test_cancel_goes_down_to_every_run_below() -> None:
                 await world.register(text)
             going = asyncio.ensure_future(world.run())
             await asyncio.sleep(10)
-            await world.here.api.cancel(str(world.execution_id), "enough")
+            await world.current_life.api.cancel(str(world.execution_id), "enough")
             assert (await going).status == "CANCELLED"
             await settled(world)
             assert [record.now.state for record in await family(world)] == ["CANCELLED"] * 3
@@ -228,7 +228,7 @@ def test_a_cancelled_child_fails_its_task() -> None:
             going = asyncio.ensure_future(world.run())
             await asyncio.sleep(10)
             child = next(iter((await world.state()).waits.values())).child
-            await world.here.api.cancel(str(child), "not this one")
+            await world.current_life.api.cancel(str(child), "not this one")
             state = await going
             assert state.error is not None
             assert state.error["kind"] == "child"
@@ -247,7 +247,7 @@ def test_a_detached_child_is_started_and_left_alone() -> None:
             _, child = await family(world)
             assert state.result == {"execution_id": str(child.execution_id)}
             assert child.now.state == "RUNNING"
-            await world.here.api.ended(str(child.execution_id))
+            await world.current_life.api.ended(str(child.execution_id))
             await settled(world)
             await check_family(world)
 
@@ -268,15 +268,15 @@ class MortalFamily(Mortal):
             if world.life is None:
                 world.begin_life()
             await settled(world)
-            await world.here.children.recover(world.execution_id)
+            await world.current_life.children.recover(world.execution_id)
             await settled(world)
             assert len(await family(world)) == 2
             await check_family(world)
             for record in await family(world):
-                live = await world.here.engine.live.folded(record.execution_id)
+                live = await world.current_life.engine.live.folded(record.execution_id)
                 again = State(execution_id=record.execution_id)
-                for one in await world.store.events(record.execution_id, limit=1_000_000):
-                    apply(live.program, again, one.event)
+                for entry in await world.store.events(record.execution_id, limit=1_000_000):
+                    apply(live.program, again, entry.event)
                 assert again == live.state
             return state
 
@@ -313,11 +313,11 @@ def test_a_grandchild_that_told_its_parent_is_processed_though_the_process_dies_
             for text in (CHILD, middle):
                 await world.register(text)
             state = await world.run()
-            if world.here._wrapper._dead:
+            if world.current_life._wrapper._dead:
                 await world.crash()
                 world.after = None
                 world.begin_life()
-                await world.here.children.recover(world.execution_id)
+                await world.current_life.children.recover(world.execution_id)
             await settled(world)
             await check_family(world)
             return state
@@ -338,8 +338,8 @@ def test_a_child_that_starts_while_its_parent_is_told_to_pause_is_paused_too() -
     async def main() -> None:
         async def before(_: int, append: Append) -> None:
             if append.new is not None and append.new.parent_execution_id:
-                told = await world.here.api.signal(str(world.execution_id), SignalRequest("PAUSE", "p"))
-                assert told.paused
+                answer = await world.current_life.api.signal(str(world.execution_id), SignalRequest("PAUSE", "p"))
+                assert answer.paused
                 # Whatever follows from that is done before the child is there.
                 await asyncio.sleep(1)
 
@@ -350,7 +350,7 @@ def test_a_child_that_starts_while_its_parent_is_told_to_pause_is_paused_too() -
             _, child = await family(world)
             assert child.now.paused
             assert len([call for call in world.ledger.calls if call.step == "start"]) <= 2
-            await world.here.api.signal(str(world.execution_id), SignalRequest("RESUME", "r"))
+            await world.current_life.api.signal(str(world.execution_id), SignalRequest("RESUME", "r"))
             assert (await going).result == "done"
             await settled(world)
             await check_family(world)
@@ -387,12 +387,12 @@ def test_a_child_that_its_own_people_paused_stays_paused() -> None:
             await asyncio.sleep(2)
             _, child = await family(world)
             for which, signal in ((child.execution_id, "PAUSE"), (world.execution_id, "PAUSE")):
-                await world.here.api.signal(str(which), SignalRequest(signal, f"{signal} of {which}"))
+                await world.current_life.api.signal(str(which), SignalRequest(signal, f"{signal} of {which}"))
             await asyncio.sleep(100)
-            await world.here.api.signal(str(world.execution_id), SignalRequest("RESUME", "r"))
+            await world.current_life.api.signal(str(world.execution_id), SignalRequest("RESUME", "r"))
             await asyncio.sleep(100)
             assert [record.now.paused for record in await family(world)] == [False, True]
-            await world.here.api.signal(str(child.execution_id), SignalRequest("RESUME", "r"))
+            await world.current_life.api.signal(str(child.execution_id), SignalRequest("RESUME", "r"))
             assert (await going).result == "done"
             await settled(world)
             await check_family(world)
@@ -407,12 +407,12 @@ def test_what_ends_a_parent_ends_its_children_in_the_same_way(signal: str, kill:
             await world.register(BUSY)
             going = asyncio.ensure_future(world.run())
             await asyncio.sleep(2)
-            await world.here.api.signal(str(world.execution_id), SignalRequest(signal, "s", "enough"))
+            await world.current_life.api.signal(str(world.execution_id), SignalRequest(signal, "s", "enough"))
             assert (await going).status == "CANCELLED"
             await settled(world)
             await check_family(world)
             _, child = await family(world)
-            events = [one.event for one in await world.store.events(child.execution_id)]
+            events = [entry.event for entry in await world.store.events(child.execution_id)]
             ended = next(event for event in events if event.type == "execution.cancelled")
             assert ended.payload.get("code") == ("EMERGENCY_STOP" if kill else None)
             assert "its parent was cancelled: enough" in ended.payload["reason"]

@@ -33,7 +33,7 @@ class Fragile:
     async def check(self) -> None:
         async with self.world as world:
             await world.run()
-            log = await world.here.api.events(str(world.execution_id), limit=1_000_000)
+            log = await world.current_life.api.events(str(world.execution_id), limit=1_000_000)
             check_dialects(log, self.chance.randrange(len(log) + 1))
 
 

@@ -42,7 +42,7 @@ class Sender:
         self.world = world
 
     async def send(self, name: str = "go", data: Any = None, **more: Any) -> SignalAnswer:
-        api = self.world.here.api
+        api = self.world.current_life.api
         return await api.signal(str(self.world.execution_id), SignalRequest(name, data=data, **more))
 
 
@@ -62,7 +62,7 @@ async def replays(world: World) -> None:
     state = State(execution_id=world.execution_id)
     for row in await world.stored():
         apply(world.program, state, row.event)
-    live = (await world.here.engine.live.folded(world.execution_id)).state
+    live = (await world.current_life.engine.live.folded(world.execution_id)).state
     assert live == state
 
 

@@ -47,13 +47,13 @@ def test_signals_at_any_moment_leave_the_laws_whole(group: range) -> None:
 
 
 def ends_the_same(drawn: Family, expected: dict[str, Any], it: Relatives) -> None:
-    found = run(drawn, it)
-    one_race = any(one.branching or one.racing for one in (drawn.main, *drawn.children))
+    outcome = run(drawn, it)
+    one_race = any(playbook.branching or playbook.racing for playbook in (drawn.main, *drawn.children))
     if one_race and expected["status"] == "FAILED":
         # Which failure comes first, and what it cancels, is the branches' or the items' own race.
-        assert found["status"] == "FAILED"
-    elif not any(one.racing for one in (drawn.main, *drawn.children)):
-        assert found == expected, f"SIMULATION_SEED={drawn.seed}: {drawn!r}"
+        assert outcome["status"] == "FAILED"
+    elif not any(playbook.racing for playbook in (drawn.main, *drawn.children)):
+        assert outcome == expected, f"SIMULATION_SEED={drawn.seed}: {drawn!r}"
 
 
 @pytest.mark.parametrize("group", seeds(64, 8, first=50_000), ids=str)
@@ -88,7 +88,9 @@ def test_dying_after_every_commit_changes_nothing(group: range) -> None:
 
 def test_the_families_have_every_construct() -> None:
     """Whoever adds a construct to the language adds it to the families."""
-    drawn = "".join(one.text for seed in range(30_000, 30_096) for one in (family(seed).main, *family(seed).children))
+    drawn = "".join(
+        playbook.text for seed in range(30_000, 30_096) for playbook in (family(seed).main, *family(seed).children)
+    )
     for word in (
         *("for_s", "until", "signal", "approval", "playbook", "workbook", "choose", "while", "max_in_flight", "loop"),
         *("timeout_s", "deadline_s", "concurrency", "queue", "reject", "required", "admit", "join", "best_effort"),

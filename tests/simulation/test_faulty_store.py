@@ -67,7 +67,7 @@ class Troubled:
             if self.trouble != "others write":
                 check_log(stored, "random")
             assert len(await world.terminal_events()) == 1
-            assert [one.event.type for one in stored].count("batch.completed") == self.others
+            assert [entry.event.type for entry in stored].count("batch.completed") == self.others
             assert await world.store.commands(world.execution_id) == []
             return await ending(world, state)
 
@@ -79,9 +79,9 @@ def test_trouble_with_the_store_changes_nothing(group: range, trouble: str) -> N
         drawn = by_seed(seed)
         expected = run(drawn, Troubled(drawn, seed, "").run())
         troubled = Troubled(drawn, seed, trouble)
-        found = run(drawn, troubled.run())
+        outcome = run(drawn, troubled.run())
         if "at_most_once" not in drawn.text:
-            assert_same(drawn, expected, found)
+            assert_same(drawn, expected, outcome)
         if trouble == "others write":
             # The worker never noticed.
             assert troubled.world.lives == 1
@@ -94,11 +94,11 @@ def test_a_cancel_that_comes_between_wins_and_is_final(group: range) -> None:
     for seed in group:
         drawn = by_seed(seed)
         troubled = Troubled(drawn, seed, "cancelled", LEAN if seed % 3 else EAGER)
-        found = run(drawn, troubled.run())
+        outcome = run(drawn, troubled.run())
         if troubled.troubles:
             cancelled += 1
-            assert found.status == "CANCELLED"
-            assert found.error["kind"] == "cancelled"
+            assert outcome.status == "CANCELLED"
+            assert outcome.error["kind"] == "cancelled"
     assert cancelled
 
 

@@ -36,7 +36,7 @@ async def _ended(text: str, during: Any = None) -> tuple[State, list[Event]]:
         again = State(execution_id=world.execution_id)
         for row in stored:
             apply(world.program, again, row.event)
-        assert again == (await world.here.engine.live.folded(world.execution_id)).state
+        assert again == (await world.current_life.engine.live.folded(world.execution_id)).state
         return state, [row.event for row in stored]
 
 
@@ -111,7 +111,7 @@ def test_the_time_limit_of_the_run_leaves_time_for_it() -> None:
     assert state.results["last"]["status"] == "ok"
 
 
-def told(*signals: tuple[float, str]) -> Any:
+def with_signals(*signals: tuple[float, str]) -> Any:
     """Signals at moments of virtual time, and then the end."""
 
     async def during(world: World) -> State:
@@ -133,25 +133,25 @@ SLOW = {"step": "start", "tool": {"kind": "act", "takes": 1000}}
 
 
 def test_a_cancelled_run_ends_with_it_and_stays_cancelled() -> None:
-    state, events = ran(book(SLOW, LAST), told((5, "CANCEL")))
+    state, events = ran(book(SLOW, LAST), with_signals((5, "CANCEL")))
     assert (state.status, state.ctx["seen"]["state"], state.ctx["seen"]["why"]) == ("CANCELLED", "cancelled", "enough")
     assert [event.step for event in events if event.type == "step.failed"] == ["start"]
     assert events[-2].payload["reason"] == "enough"
 
 
 def test_a_paused_run_that_is_cancelled_ends_with_it() -> None:
-    state, _ = ran(book(SLOW, LAST), told((5, "PAUSE"), (2000, "CANCEL")))
+    state, _ = ran(book(SLOW, LAST), with_signals((5, "PAUSE"), (2000, "CANCEL")))
     assert (state.status, state.ctx["seen"]["state"]) == ("CANCELLED", "cancelled")
 
 
 def test_a_second_cancel_ends_the_final_step_too() -> None:
     last = {"step": "last", "tool": {"kind": "act", "takes": 200}}
-    state, _ = ran(book(SLOW, last), told((5, "CANCEL"), (5, "CANCEL")))
+    state, _ = ran(book(SLOW, last), with_signals((5, "CANCEL"), (5, "CANCEL")))
     assert (state.status, state.latest["last"]) == ("CANCELLED", "cancelled")
 
 
 def test_an_emergency_stop_does_not_wait_for_it() -> None:
-    state, _ = ran(book(SLOW, LAST), told((5, "EMERGENCY_STOP")))
+    state, _ = ran(book(SLOW, LAST), with_signals((5, "EMERGENCY_STOP")))
     assert (state.status, "last" in state.latest) == ("CANCELLED", False)
 
 

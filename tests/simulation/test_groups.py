@@ -55,7 +55,7 @@ async def fired(life: Life, runs: Sequence[int], timer: str) -> list[Answer | Ex
 
 
 async def types(world: World, run: int) -> list[str]:
-    return [one.event.type for one in await world.store.events(run)]
+    return [entry.event.type for entry in await world.store.events(run)]
 
 
 def is_taken(answer: Answer | Exception) -> bool:
@@ -120,9 +120,9 @@ def test_a_group_on_states_that_another_process_has_moved_on_takes_the_new_ones(
             assert (await other.engine.put(run, Signal("PAUSE", "p", "", "me"))).refused is None
         assert all(map(is_taken, await fired(life, runs, timer)))
         for run in runs:
-            found = await types(world, run)
-            assert found.count("timer.fired") == 1
-            assert ("playbook.paused" in found) == (run in runs[:5])
+            event_types = await types(world, run)
+            assert event_types.count("timer.fired") == 1
+            assert ("playbook.paused" in event_types) == (run in runs[:5])
         await other.end()
 
     with_due_runs(story)
@@ -171,8 +171,8 @@ def test_a_store_that_fails_in_the_middle_of_a_group_is_asked_again(whole: bool)
         firing = asyncio.ensure_future(Timers(life.engine).run())
         await asyncio.sleep(60)
         for run in runs:
-            found = await types(world, run)
-            assert found.count("timer.fired") == found.count("playbook.finished") == 1
+            event_types = await types(world, run)
+            assert event_types.count("timer.fired") == event_types.count("playbook.finished") == 1
         firing.cancel()
         await asyncio.gather(firing, return_exceptions=True)
 
@@ -228,8 +228,8 @@ def test_runs_that_are_started_together_are_as_those_that_are_started_alone() ->
             return Start(live.program, replace(new, idempotency_key=key, run_id=f"run {number}"), request)
 
         started = await life.engine.start_all([start(number) for number in range(12)])
-        assert [isinstance(each, int) for each in started] == [True] * 10 + [False] * 2
-        assert all(isinstance(each, Conflict) for each in started[10:])
+        assert [isinstance(result, int) for result in started] == [True] * 10 + [False] * 2
+        assert all(isinstance(result, Conflict) for result in started[10:])
         alone = await types(world, await life.engine.start(*start(3)))
         for run in started[:10]:
             assert isinstance(run, int)

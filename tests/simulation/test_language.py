@@ -36,7 +36,7 @@ async def ended(text: str, **options: Any) -> tuple[State, list[Event]]:
         again = State(execution_id=world.execution_id)
         for row in stored:
             apply(world.program, again, row.event)
-        assert again == (await world.here.engine.live.folded(world.execution_id)).state
+        assert again == (await world.current_life.engine.live.folded(world.execution_id)).state
         return state, [row.event for row in stored]
 
 

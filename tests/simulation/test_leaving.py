@@ -53,7 +53,7 @@ def told_in_the_middle(takes: float) -> tuple[list[str], list[str], float]:
             await life.api.ended(str(world.execution_id))
             stored = await world.stored()
             check_log(stored, "leaving")
-            again = [one.event.payload["reason"] for one in stored if one.event.type == "command.issued"]
+            again = [entry.event.payload["reason"] for entry in stored if entry.event.type == "command.issued"]
             return [call.task for call in world.ledger.calls], again, took
 
     return run_virtually(main())

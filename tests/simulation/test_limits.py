@@ -172,7 +172,7 @@ def test_a_worker_that_reports_more_ends_the_run() -> None:
                 Event("step.done", **at),
             ]
             report = WorkReported(command.command_id, 1, 1, "w", events)
-            answer = await world.here.engine.put(world.execution_id, report)
+            answer = await world.current_life.engine.put(world.execution_id, report)
             assert answer.refused is not None
             assert "task.done of step start takes" in answer.refused.message
             state = await world.state()
@@ -189,8 +189,8 @@ def test_a_signal_that_no_event_holds_is_refused_and_the_run_goes_on() -> None:
             task = asyncio.ensure_future(world.run())
             await world.clock.sleep(1.0)
             with pytest.raises(RequestRejected, match=r"an event holds 2048 \(limits.max_payload_bytes\)"):
-                await world.here.api.signal(str(world.execution_id), SignalRequest("go", data="x" * 5000))
-            await world.here.api.signal(str(world.execution_id), SignalRequest("go", data="x" * 100))
+                await world.current_life.api.signal(str(world.execution_id), SignalRequest("go", data="x" * 5000))
+            await world.current_life.api.signal(str(world.execution_id), SignalRequest("go", data="x" * 100))
             return await task
 
     assert run_virtually(main()).status == "COMPLETED"

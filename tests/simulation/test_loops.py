@@ -162,8 +162,8 @@ def test_results_of_a_loop_that_failed_have_null_for_items_without_an_end(spec: 
     ]  # fmt: skip
     made = json.loads(playbook(SPECS[spec], tool, count=60))
     made["workflow"][0]["next"] = {"arcs": [{"step": "rescue", "when": "{{ event.name == 'step.failed' }}"}]}
-    found = {"all": "| length", "ended": "| select | list | length", "last": "[59]"}
-    data = {name: f"{{{{ start.results {how} }}}}" for name, how in found.items()}
+    expressions = {"all": "| length", "ended": "| select | list | length", "last": "[59]"}
+    data = {name: f"{{{{ start.results {how} }}}}" for name, how in expressions.items()}
     made["workflow"][1]["tool"] = {"kind": "noop", "data": data}
     state, events, _ = run_virtually(ran(json.dumps(made)))
     assert state.status == "COMPLETED"

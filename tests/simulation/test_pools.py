@@ -65,8 +65,8 @@ async def seconds_until_ended(life: Life, ids: list[int]) -> float:
 
 
 async def are_open(world: World, ids: list[int]) -> bool:
-    found = [await world.store.execution(event_id) for event_id in ids]
-    return any(each is not None and each.now.terminal_event is None for each in found)
+    records = [await world.store.execution(event_id) for event_id in ids]
+    return any(record is not None and record.now.terminal_event is None for record in records)
 
 
 def contended(slots: int, crowd: str, runs: int) -> float:
@@ -166,8 +166,8 @@ workflow:
     async def main() -> None:
         async with World(text, settings=Settings({"pools.aging_s": 1})) as world:
             life = world.begin_life()
-            for asked, expected in ((None, 5), (9, 9), (-3, -3)):
-                run = await start(life, world.program, "a", priority=asked)
+            for requested, expected in ((None, 5), (9, 9), (-3, -3)):
+                run = await start(life, world.program, "a", priority=requested)
                 worker = WorkerInfo("w", ("noop",), execution_id=run)
                 (command,) = await life.control.claim(worker, 1)
                 assert (command.step, command.execution_id) == ("start", run)
@@ -365,9 +365,11 @@ def test_a_worker_that_shall_leave_takes_nothing_new_and_ends() -> None:
             later = await start(life, world.program, "a")
             await asyncio.sleep(TASK_S / 2)
             assert [pool.workers for pool in await EnginePools(life.engine).pools()] == [1]
-            told = await EnginePools(life.engine).drain("w")
+            drained = await EnginePools(life.engine).drain("w")
             assert [pool.workers for pool in await EnginePools(life.engine).pools()] == [0]
-            assert [(each.worker_id, each.state) for each in told] == [("w", "draining")]
+            assert [(drained_worker.worker_id, drained_worker.state) for drained_worker in drained] == [
+                ("w", "draining")
+            ]
             await asyncio.wait_for(task, timeout=TASK_S)
             assert (await world.state()).terminal == "playbook.finished", "what it had begun is done"
             (waiting,) = await world.store.commands(later)

@@ -38,12 +38,12 @@ class Watched:
         if self.replica is None:
             self.replica = State(execution_id=append.execution_id)
         # What a reader gets back from the store, not the objects that the engine holds.
-        for one in await world.store.events(append.execution_id, after=self.replica.head):
-            apply(world.program, self.replica, one.event)
+        for entry in await world.store.events(append.execution_id, after=self.replica.head):
+            apply(world.program, self.replica, entry.event)
             again = _STATE.decode(encoded(self.replica))
             assert again == self.replica, "a snapshot does not give the state back"
         assert self.replica.head == done.last_seq
-        live = world.here.engine.live._live.get(append.execution_id)
+        live = world.current_life.engine.live._live.get(append.execution_id)
         if live is not None:
             assert encoded(live.state) == encoded(self.replica), "live state and replay differ"
             self.compared += 1
@@ -56,7 +56,7 @@ class Watched:
             self.replica.current_step,
         )
         if self.replica.terminal is None:
-            why = await world.here.api.why(str(append.execution_id))
+            why = await world.current_life.api.why(str(append.execution_id))
             assert why.waits, "a run that has not ended waits for something"
             assert why.waits[0].what != "none", why
             self.whys += 1
@@ -68,15 +68,15 @@ async def watched(drawn: Drawn, with_settings: Settings) -> None:
         state = await world.run()
         stored = await world.stored()
         check_log(stored, "random")
-        assert len([one for one in stored if one.event.type in TERMINAL]) == 1
-        status = await world.here.api.status(str(world.execution_id))
+        assert len([entry for entry in stored if entry.event.type in TERMINAL]) == 1
+        status = await world.current_life.api.status(str(world.execution_id))
         assert status.state == state.status
         assert status.state in {"COMPLETED", "FAILED"}
         assert status.terminal_event == ("playbook.completed" if state.status == "COMPLETED" else "playbook.failed")
-        why = await world.here.api.why(str(world.execution_id))
+        why = await world.current_life.api.why(str(world.execution_id))
         assert why.waits == []
         assert it.replica is not None
-        assert it.compared or world.here._wrapper._appends == 1
+        assert it.compared or world.current_life._wrapper._appends == 1
         assert encoded(it.replica) == encoded(state)
         # Nothing was done twice without a reason to.
         assert all(times == 1 for times in world.ledger.times().values())

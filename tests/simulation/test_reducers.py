@@ -163,7 +163,7 @@ def test_an_operator_sets_such_a_key_and_cannot_break_it() -> None:
             await world.start()
             task = asyncio.ensure_future(world.run())
             await world.clock.sleep(1.0)
-            api, run = world.here.api, str(world.execution_id)
+            api, run = world.current_life.api, str(world.execution_id)
             refused = await api.signal(run, SignalRequest("UPDATE_PARAMS", data={"key": "text"}))
             assert refused.message == "ctx.key has the reducer sum, which cannot continue from text"
             assert (await api.signal(run, SignalRequest("UPDATE_PARAMS", data={"key": 40}))).accepted

@@ -70,7 +70,7 @@ async def _logged(drawn: Drawn, around: Any) -> tuple[list[bytes], Any]:
         state = await world.run()
         stored = await world.stored()
         check_log(stored, "random")
-        return [msgspec.json.encode(one.event) for one in stored], await ending(world, state)
+        return [msgspec.json.encode(entry.event) for entry in stored], await ending(world, state)
 
 
 @pytest.mark.parametrize("group", seeds(80, 4, first=30_000), ids=str)
@@ -78,8 +78,8 @@ def test_reports_that_arrive_twice_change_nothing(group: range) -> None:
     for seed in group:
         drawn = by_seed(seed)
         log, expected = run(drawn, _logged(drawn, None))
-        doubled, found = run(drawn, _logged(drawn, Doubling))
-        assert_same(drawn, expected, found)
+        doubled, ending_of_doubled = run(drawn, _logged(drawn, Doubling))
+        assert_same(drawn, expected, ending_of_doubled)
         if not drawn.branching and not drawn.side_by_side:
             assert doubled == log
 
@@ -114,11 +114,11 @@ def test_a_gap_is_refused_with_the_expected_number() -> None:
         async with World(TWO_STEPS) as world:
             command = await _claimed(world)
             with pytest.raises(ReportGap) as gap:
-                await world.here.control.report(_report(world, command, 2, "step.started"))
+                await world.current_life.control.report(_report(world, command, 2, "step.started"))
             assert gap.value.expected == 1
-            await world.here.control.report(_report(world, command, 1, "step.started"))
+            await world.current_life.control.report(_report(world, command, 1, "step.started"))
             with pytest.raises(ReportGap) as gap:
-                await world.here.control.report(_report(world, command, 3, "step.done"))
+                await world.current_life.control.report(_report(world, command, 3, "step.done"))
             assert gap.value.expected == 2
             assert [event.type for event in await world.events()][-1] == "step.started"
 
@@ -129,7 +129,7 @@ def test_an_old_fence_is_refused_and_the_new_holder_is_not_disturbed() -> None:
     async def main() -> None:
         async with World(TWO_STEPS) as world:
             command = await _claimed(world)
-            control = world.here.control
+            control = world.current_life.control
             await control.report(_report(world, command, 1, "step.started"))
             (record,) = await world.store.commands(world.execution_id)
             await control.end_lease(record)
@@ -154,7 +154,7 @@ def test_the_last_report_answered_twice_grants_the_same_command_once() -> None:
     async def main() -> None:
         async with World(TWO_STEPS) as world:
             command = await _claimed(world)
-            control = world.here.control
+            control = world.current_life.control
             await control.report(_report(world, command, 1, "step.started"))
             first = await control.report(_report(world, command, 2, "step.done", wants=3))
             second = await control.report(_report(world, command, 2, "step.done", wants=3))
@@ -172,7 +172,7 @@ def test_the_last_report_answered_twice_says_the_same() -> None:
     async def main() -> None:
         async with World(TWO_STEPS) as world:
             command = await _claimed(world)
-            control = world.here.control
+            control = world.current_life.control
             await control.report(_report(world, command, 1, "step.started"))
             first = await control.report(_report(world, command, 2, "step.done", wants=1))
             second = await control.report(_report(world, command, 2, "step.done", wants=1))
@@ -189,10 +189,10 @@ class CutOff(Around):
         self.cut = False
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
-        found = await self.below.claim(worker, limit, wait_s)
+        claimed = await self.below.claim(worker, limit, wait_s)
         if self.cut:
             await forever()
-        return found
+        return claimed
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         if self.cut:
@@ -213,7 +213,7 @@ def test_two_workers_after_a_lost_lease_one_result_is_accepted() -> None:
             overlap.extend(running)
             running.add(call.key)
             try:
-                if len([one for one in world.ledger.calls if one.task == "b"]) == 1:
+                if len([call for call in world.ledger.calls if call.task == "b"]) == 1:
                     cut.cut = True
                     await asyncio.sleep(3600)
             except asyncio.CancelledError:
@@ -236,10 +236,10 @@ def test_two_workers_after_a_lost_lease_one_result_is_accepted() -> None:
             await life.api.ended(str(world.execution_id))
             stored = await world.stored()
             check_log(stored, "two")
-            ends = [one.event for one in stored if one.event.type == "task.done" and one.event.task == "b"]
+            ends = [entry.event for entry in stored if entry.event.type == "task.done" and entry.event.task == "b"]
             assert len(ends) == 1
             assert [call.task for call in world.ledger.calls] == ["a", "b", "b", "two_task"]
-            claimed = next(one.event for one in stored if one.event.type == "command.claimed")
+            claimed = next(entry.event for entry in stored if entry.event.type == "command.claimed")
             assert (claimed.worker_id, claimed.fence) == ("B", 2)
             assert (await world.state()).results["two"]["result"] == {"n": 3}
 

@@ -65,8 +65,8 @@ class Mortal:
             (execution.execution_id for execution in await world.store.executions()), 0
         )
         done = set()
-        for one in await world.store.events(execution, limit=1_000_000):
-            event = one.event
+        for entry in await world.store.events(execution, limit=1_000_000):
+            event = entry.event
             where = "" if event.iteration is None else ".".join(map(str, event.iteration))
             key = f"{execution}:{event.step}:{event.run}:{where}:{event.task}:{event.task_run}"
             if event.type in {"task.attempt.done", "task.attempt.failed"}:
@@ -116,9 +116,9 @@ def plain(drawn: Drawn, with_settings: Settings) -> tuple[Ending, Mortal]:
 
 
 def compare(drawn: Drawn, expected: Ending, it: Mortal) -> None:
-    found = run(drawn, it.run())
+    outcome = run(drawn, it.run())
     if "at_most_once" not in drawn.text:
-        assert_same(drawn, expected, found)
+        assert_same(drawn, expected, outcome)
     else:
         for (key, attempt), times in it.world.ledger.times().items():
             if _at_most_once(drawn, key.split(":")[-2]):
@@ -126,8 +126,8 @@ def compare(drawn: Drawn, expected: Ending, it: Mortal) -> None:
 
 
 def _at_most_once(drawn: Drawn, task: str) -> bool:
-    tasks = [one for step in json.loads(drawn.text)["workflow"] for one in step["tool"]]
-    return any(one["name"] == task and (one.get("spec") or {}).get("delivery") == "at_most_once" for one in tasks)
+    tasks = [task for step in json.loads(drawn.text)["workflow"] for task in step["tool"]]
+    return any(tool["name"] == task and (tool.get("spec") or {}).get("delivery") == "at_most_once" for tool in tasks)
 
 
 @pytest.mark.parametrize("group", seeds(64, 8, first=10_000), ids=str)

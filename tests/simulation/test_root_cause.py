@@ -41,15 +41,15 @@ async def run(family: Planted) -> list[tuple[Summary, list[Event], Any]]:
         for child in family.children:
             await world.register(child)
         await world.run()
-        life = world.here
+        life = world.current_life
         await life.children.settle(1000.0)
-        found = []
+        causes = []
         for record in reversed(await world.store.executions(limit=1000)):
             summary = await life.api.summary(str(record.execution_id))
-            events = [one.event for one in await world.store.events(record.execution_id, limit=100_000)]
+            events = [entry.event for entry in await world.store.events(record.execution_id, limit=100_000)]
             (listed,) = await life.api.list(before=str(record.execution_id + 1), limit=1)
-            found.append((summary, events, listed))
-        return found
+            causes.append((summary, events, listed))
+        return causes
 
 
 def check(family: Planted, summary: Summary, events: list[Event], runs: dict[str, list[Event]]) -> None:
@@ -109,9 +109,9 @@ def test_the_named_cause_is_always_a_planted_one(group: range) -> None:
     for seed in group:
         family = planted(seed)
         try:
-            found = run_virtually(run(family))
-            runs = {summary.execution_id: events for summary, events, _ in found}
-            for summary, events, listed in found:
+            outcome = run_virtually(run(family))
+            runs = {summary.execution_id: events for summary, events, _ in outcome}
+            for summary, events, listed in outcome:
                 if summary.state == "FAILED":
                     check(family, summary, events, runs)
                     assert listed.error is not None

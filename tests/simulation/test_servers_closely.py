@@ -204,8 +204,8 @@ def test_the_same_request_at_both_is_one_run() -> None:
     async def test(_: Cluster, a: Server, b: Server) -> None:
         request = ExecuteRequest(playbook=ONE_STEP, idempotency_key="once")
         started = await asyncio.gather(*(server.api.execute(request) for server in (a, b, a, b)))
-        assert len({one.execution_id for one in started}) == 1
-        assert sum(one.created for one in started) == 1
+        assert len({run.execution_id for run in started}) == 1
+        assert sum(answer.created for answer in started) == 1
 
     on_two(test)
 
@@ -228,9 +228,9 @@ def dies_behind(cluster: Cluster, server: Server, event_type: str, execution_id:
     """Let a server die right behind the commit of such an event (of that run)."""
     died = asyncio.Event()
 
-    def committed(who: Server, append: Append) -> None:
+    def committed(caller: Server, append: Append) -> None:
         wanted = any(event.type == event_type for event in append.events)
-        if who is server and wanted and execution_id in (0, append.execution_id) and not died.is_set():
+        if caller is server and wanted and execution_id in (0, append.execution_id) and not died.is_set():
             server.reach.die()
             died.set()
 
@@ -270,10 +270,10 @@ def test_an_end_that_only_the_dead_one_knew_is_told(text: str) -> None:
         execution_id = 0
         died = asyncio.Event()
 
-        def committed(who: Server, append: Append) -> None:
+        def committed(caller: Server, append: Append) -> None:
             child = append.new is not None and append.new.parent_execution_id
             of_child = child or (execution_id and append.execution_id != execution_id)
-            if who is a and of_child and any(event.type == last for event in append.events) and not died.is_set():
+            if caller is a and of_child and any(event.type == last for event in append.events) and not died.is_set():
                 died.set()
                 a.reach.die()
                 cluster.fire_all()  # nor does anybody ask again
@@ -350,10 +350,10 @@ def test_clocks_that_are_off_fire_nothing_early_and_take_nobodys_lease(seed: int
             runs = [await run_of(server, text) for server in cluster.servers]
             for execution_id in runs:
                 assert await ended(cluster.servers[0], execution_id) == "COMPLETED"
-                told = await cluster.store.events(execution_id)
-                fired = [one for one in told if one.event.type == "timer.fired"]
-                assert [one.persisted_at >= one.event.payload["due"] for one in fired] == [True]
-                assert "lease_lost" not in [one.event.payload.get("reason") for one in told]
+                events = await cluster.store.events(execution_id)
+                fired = [entry for entry in events if entry.event.type == "timer.fired"]
+                assert [entry.persisted_at >= entry.event.payload["due"] for entry in fired] == [True]
+                assert "lease_lost" not in [entry.event.payload.get("reason") for entry in events]
             # 60 s of waiting, 100 s of work, and at worst a look of a worker whose server heard nothing of it.
             assert 160 <= loop.time() - began < 165 + Settings().number("engine.idle_look_s")
             now = await cluster.store.time()

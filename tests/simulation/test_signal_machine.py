@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from arclog.core.boundary.signals import KNOWN
+from arclog.core.boundary.signals import RULES
 from arclog.model.events import TERMINAL
 from arclog.ports.views.api import SignalAnswer, SignalRequest
 from arclog.testing.harness import World
@@ -40,7 +40,7 @@ class Signals(RuleBasedStateMachine):
         return self.runner.run(work)
 
     @property
-    def here(self) -> World:
+    def simulated(self) -> World:
         assert self.world is not None
         return self.world
 
@@ -60,8 +60,10 @@ class Signals(RuleBasedStateMachine):
         for number in range(workers):
             life.start_worker(f"worker-{life.number}-{number}")
 
-    def tell(self, request: SignalRequest) -> SignalAnswer:
-        answer: SignalAnswer = self.do(self.here.here.api.signal(str(self.here.execution_id), request))
+    def send(self, request: SignalRequest) -> SignalAnswer:
+        answer: SignalAnswer = self.do(
+            self.simulated.current_life.api.signal(str(self.simulated.execution_id), request)
+        )
         return answer
 
     @rule(signal=st.sampled_from(["PAUSE", "RESUME", "PAUSE", "RESUME", "APPROVE", "UPDATE_PARAMS", "mine"]))
@@ -80,13 +82,13 @@ class Signals(RuleBasedStateMachine):
 
     def give(self, request: SignalRequest) -> None:
         self.count += 1
-        before = self.do(self.here.state())
-        answer = self.tell(request)
+        before = self.do(self.simulated.state())
+        answer = self.send(request)
         self.answers[request.signal_id] = (request, answer)
         if before.terminal is not None or "has ended" in answer.message:
             # It may end just before the signal: one of the two wins.
             assert not answer.accepted
-            assert self.do(self.here.state()).terminal is not None
+            assert self.do(self.simulated.state()).terminal is not None
         elif request.signal == "PAUSE":
             assert answer.accepted == (before.pause is None)
         elif request.signal == "RESUME":
@@ -99,10 +101,10 @@ class Signals(RuleBasedStateMachine):
     @rule(data=st.data())
     def again(self, data: st.DataObject) -> None:
         request, answer = self.answers[data.draw(st.sampled_from(sorted(self.answers)))]
-        heads = self.do(self.here.stored())
-        repeated = self.tell(request)
-        recorded = [one for one in self.do(self.here.stored()) if one.event.type == "signal.received"]
-        if any(one.event.payload["signal_id"] == request.signal_id for one in recorded):
+        heads = self.do(self.simulated.stored())
+        repeated = self.send(request)
+        recorded = [entry for entry in self.do(self.simulated.stored()) if entry.event.type == "signal.received"]
+        if any(entry.event.payload["signal_id"] == request.signal_id for entry in recorded):
             assert (repeated.accepted, repeated.message) == (answer.accepted, answer.message)
         assert len(recorded) == sum(head.event.type == "signal.received" for head in heads)
 
@@ -115,9 +117,9 @@ class Signals(RuleBasedStateMachine):
         self.killed = True
 
         async def go() -> None:
-            await self.here.crash()
-            life = self.here.begin_life()
-            await self.here.free(life)
+            await self.simulated.crash()
+            life = self.simulated.begin_life()
+            await self.simulated.free(life)
             self.live(life, workers)
 
         self.do(go())
@@ -128,16 +130,16 @@ class Signals(RuleBasedStateMachine):
             return
 
         async def look() -> None:
-            events = await self.here.events()
+            events = await self.simulated.events()
             assert sum(event.type in TERMINAL for event in events) <= 1
-            state = await self.here.state()
-            life = self.here.here
-            assert (await life.engine.live.folded(self.here.execution_id)).state == state
+            state = await self.simulated.state()
+            life = self.simulated.current_life
+            assert (await life.engine.live.folded(self.simulated.execution_id)).state == state
             if state.paused_at is not None:
-                commands = await self.here.store.commands(self.here.execution_id)
+                commands = await self.simulated.store.commands(self.simulated.execution_id)
                 assert all(command.state == "held" for command in commands), "somebody works on a paused run"
             if state.terminal is None:
-                assert (await life.api.why(str(self.here.execution_id))).waits
+                assert (await life.api.why(str(self.simulated.execution_id))).waits
 
         self.do(look())
 
@@ -147,15 +149,15 @@ class Signals(RuleBasedStateMachine):
             return
 
         async def finish() -> None:
-            api, execution_id = self.here.here.api, str(self.here.execution_id)
+            api, execution_id = self.simulated.current_life.api, str(self.simulated.execution_id)
             await api.signal(execution_id, SignalRequest("RESUME", "last"))
             assert await api.ended(execution_id, timeout_s=7200), str(await api.why(execution_id))
-            check_log(await self.here.stored(), "test")
+            check_log(await self.simulated.stored(), "test")
             log = await api.events(execution_id, limit=1_000_000)
             check_dialects(log, len(log) // 2)
             if not self.killed and not self.retried:
-                assert all(times == 1 for times in self.here.ledger.times().values()), "a pause repeated a task"
-            await self.here.__aexit__(None, None, None)
+                assert all(times == 1 for times in self.simulated.ledger.times().values()), "a pause repeated a task"
+            await self.simulated.__aexit__(None, None, None)
 
         try:
             self.do(finish())
@@ -174,6 +176,6 @@ TestSignals.settings = settings(
 
 
 def test_every_known_signal_is_played_with() -> None:
-    assert set(KNOWN) - {"REJECT"} == {
+    assert set(RULES) - {"REJECT"} == {
         "PAUSE", "RESUME", "APPROVE", "UPDATE_PARAMS", "RETRY_STEP", "SKIP_STEP", "CANCEL", "EMERGENCY_STOP",
     }  # fmt: skip

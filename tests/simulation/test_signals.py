@@ -100,19 +100,21 @@ class Story:
         self.life = life
         self.ids = 0
 
-    async def tell(self, signal: str, *, reason: str = "because", signal_id: str = "", **more: Any) -> SignalAnswer:
+    async def run_story(
+        self, signal: str, *, reason: str = "because", signal_id: str = "", **more: Any
+    ) -> SignalAnswer:
         self.ids += 1
         request = SignalRequest(signal, signal_id or f"sig-{self.ids}", reason, **more)
         return await self.life.api.signal(str(self.world.execution_id), request)
 
     async def ok(self, signal: str, **more: Any) -> SignalAnswer:
-        answer = await self.tell(signal, **more)
+        answer = await self.run_story(signal, **more)
         assert answer.accepted, answer.message
         return answer
 
     async def refused(self, signal: str, about: str, **more: Any) -> None:
         before = len(await self.of_server())
-        answer = await self.tell(signal, **more)
+        answer = await self.run_story(signal, **more)
         assert not answer.accepted
         assert about in answer.message
         (recorded,) = (await self.of_server())[before:]
@@ -147,7 +149,7 @@ class Story:
         return [(call.task, call.attempt) for call in self.world.ledger.calls]
 
 
-def tell(text: str, script: Callable[[Story], Awaitable[None]], **options: Any) -> None:
+def run_story(text: str, script: Callable[[Story], Awaitable[None]], **options: Any) -> None:
     async def main() -> None:
         async with World(text, **options) as world:
             life = world.begin_life()
@@ -188,7 +190,7 @@ def test_a_pause_takes_effect_at_the_next_task_boundary() -> None:
         types = await story.types()
         assert (types.count("playbook.paused"), types.count("playbook.resumed")) == (1, 1)
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 def test_a_pause_between_steps_leaves_the_token_ready() -> None:
@@ -203,7 +205,7 @@ def test_a_pause_between_steps_leaves_the_token_ready() -> None:
         await story.ok("RESUME")
         assert (await story.until_ended()).result == "over"
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 def test_no_new_iteration_starts() -> None:
@@ -219,7 +221,7 @@ def test_no_new_iteration_starts() -> None:
         assert (await story.until_ended()).status == "COMPLETED"
         assert len(story.calls) == 5
 
-    tell(LOOP, script)
+    run_story(LOOP, script)
 
 
 def test_a_pause_interrupts_the_wait_for_a_retry() -> None:
@@ -233,7 +235,7 @@ def test_a_pause_interrupts_the_wait_for_a_retry() -> None:
         assert state.status == "COMPLETED"
         assert story.calls == [("flaky", 1), ("flaky", 2)]
 
-    tell(RETRIES, script)
+    run_story(RETRIES, script)
 
 
 def test_what_nobody_has_claimed_is_held_at_once() -> None:
@@ -266,7 +268,7 @@ def test_resume_while_draining_withdraws_the_pause_without_events() -> None:
         assert not {"playbook.paused", "playbook.resumed"} & set(await story.types())
         assert story.calls == [("a", 1), ("b", 1), ("c", 1), ("end_task", 1)]
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 def test_pauses_are_counted_and_can_come_again() -> None:
@@ -282,7 +284,7 @@ def test_pauses_are_counted_and_can_come_again() -> None:
         assert cycles == [1, 2, 3]
         assert story.calls == [("a", 1), ("b", 1), ("c", 1), ("end_task", 1)]
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 def test_a_worker_that_dies_while_the_run_drains_does_not_hold_it_for_ever() -> None:
@@ -313,7 +315,7 @@ def test_a_run_that_ends_while_it_drains_is_not_paused() -> None:
         assert (await story.until_ended()).status == "COMPLETED"
         assert "playbook.paused" not in await story.types()
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 def test_pause_and_resume_out_of_order() -> None:
@@ -328,7 +330,7 @@ def test_pause_and_resume_out_of_order() -> None:
         await story.refused("RESUME", "is not paused")
         assert (await story.until_ended()).status == "COMPLETED"
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 # -- once -------------------------------------------------------------------------------------------------------------
@@ -343,20 +345,20 @@ def test_the_same_signal_again_is_answered_as_before() -> None:
         head = len(await story.of_server())
         await story.ok("PAUSE", signal_id="p")
         await story.ok("RESUME", signal_id="r")
-        refused = await story.tell("RESUME", signal_id="p")
+        refused = await story.run_story("RESUME", signal_id="p")
         assert "was used for PAUSE" in refused.message
         assert len(await story.of_server()) == head
-        bad = await story.tell("RESUME", signal_id="x")
-        assert await story.tell("RESUME", signal_id="x") == bad
+        bad = await story.run_story("RESUME", signal_id="x")
+        assert await story.run_story("RESUME", signal_id="x") == bad
         await story.ok("CANCEL", signal_id="c")
         head = len(await story.world.events())
         await story.ok("CANCEL", signal_id="c")
-        late = await story.tell("CANCEL", signal_id="d")
+        late = await story.run_story("CANCEL", signal_id="d")
         assert "has ended (CANCELLED)" in late.message
         assert len(await story.world.events()) == head
         assert (await story.checked()).status == "CANCELLED"
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 @pytest.mark.parametrize("signal", ["CANCEL", "EMERGENCY_STOP", "SKIP_STEP", "REJECT"])
@@ -366,7 +368,7 @@ def test_destructive_signals_need_a_reason(signal: str) -> None:
         await story.refused(signal, "needs a reason", reason=" ", step="start")
         await story.ok("CANCEL")
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 def test_what_is_no_signal_is_not_recorded() -> None:
@@ -382,7 +384,7 @@ def test_what_is_no_signal_is_not_recorded() -> None:
                 await story.life.api.signal(str(story.world.execution_id), request)
         assert len(await story.world.events()) == head
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 # -- cancel -----------------------------------------------------------------------------------------------------------
@@ -412,7 +414,7 @@ def test_cancel_is_terminal_at_once_and_names_its_signal() -> None:
             "retryable": False,
         }
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 def test_a_paused_run_can_be_cancelled() -> None:
@@ -425,7 +427,7 @@ def test_a_paused_run_can_be_cancelled() -> None:
         assert (state.status, state.pause, state.paused_at) == ("CANCELLED", None, None)
         assert await story.world.store.commands(story.world.execution_id) == []
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 def test_an_emergency_stop_leaves_tasks_no_grace() -> None:
@@ -448,7 +450,7 @@ def test_an_emergency_stop_leaves_tasks_no_grace() -> None:
         state = await story.checked()
         assert (state.status, (state.error or {})["code"]) == ("CANCELLED", "EMERGENCY_STOP")
 
-    tell(THREE_TASKS, script, hook=stubborn)
+    run_story(THREE_TASKS, script, hook=stubborn)
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
@@ -463,7 +465,7 @@ def test_retry_restarts_the_attempt_that_is_under_way() -> None:
         assert story.calls == [("a", 1), ("b", 1), ("b", 2), ("c", 1), ("end_task", 1)]
         assert [call.answered for call in story.world.ledger.calls][:3] == [True, False, True]
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 def test_retry_does_not_wait_for_a_delay() -> None:
@@ -474,7 +476,7 @@ def test_retry_does_not_wait_for_a_delay() -> None:
         assert (await story.checked()).status == "COMPLETED"
         assert story.calls == [("flaky", 1), ("flaky", 2)]
 
-    tell(RETRIES, script)
+    run_story(RETRIES, script)
 
 
 ASKS = """
@@ -503,7 +505,7 @@ def test_retry_of_an_approval_asks_again() -> None:
         done = next(event for event in await story.world.events() if event.type == "task.done" and event.task == "ask")
         assert done.payload["outcome"]["meta"]["attempt"] == 2
 
-    tell(ASKS.replace("KIND", "approval"), script)
+    run_story(ASKS.replace("KIND", "approval"), script)
 
 
 def test_retry_of_a_wait_waits_from_the_beginning() -> None:
@@ -517,7 +519,7 @@ def test_retry_of_a_wait_waits_from_the_beginning() -> None:
         fired = [event.payload["timer"] for event in await story.world.events() if event.type == "timer.fired"]
         assert fired == ["wait:start#1:ask#1"]
 
-    tell(ASKS.replace("kind: KIND", "kind: wait, for_s: 100"), script)
+    run_story(ASKS.replace("kind: KIND", "kind: wait, for_s: 100"), script)
 
 
 def test_retry_of_a_call_starts_another_child_and_cancels_the_first() -> None:
@@ -532,7 +534,7 @@ def test_retry_of_a_call_starts_another_child_and_cancels_the_first() -> None:
         for child in children:
             check_log(await story.world.store.events(child.execution_id, limit=1000), "three")
 
-    tell(ASKS.replace("kind: KIND", "kind: playbook, path: three"), script)
+    run_story(ASKS.replace("kind: KIND", "kind: playbook, path: three"), script)
 
 
 def test_retry_restarts_every_item_that_waits() -> None:
@@ -554,7 +556,7 @@ workflow:
             await asyncio.sleep(5)
         assert (await story.checked()).status == "COMPLETED"
 
-    tell(text, script)
+    run_story(text, script)
 
 
 def test_retry_fires_a_failed_step_again_with_its_args() -> None:
@@ -568,7 +570,7 @@ def test_retry_fires_a_failed_step_again_with_its_args() -> None:
         assert state.runs["bad"] == 2
         assert state.results["bad"]["result"] == 7
 
-    tell(BEST_EFFORT, script)
+    run_story(BEST_EFFORT, script)
 
 
 def test_retry_of_a_step_whose_own_args_could_not_be_read_keeps_those_that_it_was_given() -> None:
@@ -580,7 +582,7 @@ def test_retry_of_a_step_whose_own_args_could_not_be_read_keeps_those_that_it_wa
         assert (state.status, state.runs["bad"]) == ("COMPLETED", 2)
         assert state.results["bad"]["result"] == 7
 
-    tell(
+    run_story(
         BEST_EFFORT.replace(
             "tool: {kind: act, returns", 'args: {is: "{{ ctx.fixed }}"}\n    tool: {kind: act, returns'
         ),
@@ -595,7 +597,7 @@ def test_a_failure_that_nobody_retries_still_fails_the_run() -> None:
         state = await story.until_ended()
         assert (state.status, state.runs["bad"]) == ("FAILED", 2)
 
-    tell(BEST_EFFORT, script)
+    run_story(BEST_EFFORT, script)
 
 
 def test_retry_in_a_paused_run_waits_for_its_end() -> None:
@@ -612,7 +614,7 @@ def test_retry_in_a_paused_run_waits_for_its_end() -> None:
         assert (await story.until_ended()).status == "COMPLETED"
         assert story.calls == [("a", 1), ("b", 1), ("b", 2), ("c", 1), ("end_task", 1)]
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 def test_skip_ends_a_step_and_routes_it_as_a_success() -> None:
@@ -625,7 +627,7 @@ def test_skip_ends_a_step_and_routes_it_as_a_success() -> None:
         (step_run, _) = await story.world.store.step_runs(story.world.execution_id)
         assert step_run.status == "skipped"
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 def test_skip_ends_a_loop_with_its_counts() -> None:
@@ -637,7 +639,7 @@ def test_skip_ends_a_loop_with_its_counts() -> None:
         (done,) = [event for event in await story.world.events() if event.type == "loop.done"]
         assert done.payload == {"total": 5, "ok": 2, "failed": 0, "skipped": 3, "cancelled": 1}
 
-    tell(LOOP, script)
+    run_story(LOOP, script)
 
 
 def test_steps_that_cannot_be_retried_or_skipped() -> None:
@@ -652,7 +654,7 @@ def test_steps_that_cannot_be_retried_or_skipped() -> None:
         await story.refused("SKIP_STEP", "has no open run", step="start")
         assert (await story.until_ended()).status == "COMPLETED"
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 def test_params_are_ctx_for_what_is_scheduled_afterwards() -> None:
@@ -663,7 +665,7 @@ def test_params_are_ctx_for_what_is_scheduled_afterwards() -> None:
         await story.ok("APPROVE")
         assert (await story.until_ended()).result == "Ada"
 
-    tell(APPROVAL, script)
+    run_story(APPROVAL, script)
 
 
 # -- approval ---------------------------------------------------------------------------------------------------------
@@ -683,9 +685,9 @@ def test_a_run_that_needs_an_approval_waits_for_it() -> None:
         await story.refused("SKIP_STEP", "has not started yet", step="start")
         await story.ok("APPROVE", by="ada")
         assert (await story.until_ended()).status == "COMPLETED"
-        await story.tell("APPROVE")
+        await story.run_story("APPROVE")
 
-    tell(APPROVAL, script)
+    run_story(APPROVAL, script)
 
 
 def test_a_rejected_request_is_a_failed_run() -> None:
@@ -700,9 +702,9 @@ def test_a_rejected_request_is_a_failed_run() -> None:
             "retryable": False,
         }
         assert (await story.types())[2:] == ["signal.received", "playbook.finished", "playbook.processed"]
-        assert not (await story.tell("APPROVE")).accepted
+        assert not (await story.run_story("APPROVE")).accepted
 
-    tell(APPROVAL, script)
+    run_story(APPROVAL, script)
 
 
 def test_a_pending_run_can_be_cancelled() -> None:
@@ -710,7 +712,7 @@ def test_a_pending_run_can_be_cancelled() -> None:
         await story.ok("CANCEL")
         assert (await story.types())[2:] == ["signal.received", "execution.cancelled", "playbook.processed"]
 
-    tell(APPROVAL, script)
+    run_story(APPROVAL, script)
 
 
 def test_approvals_that_nobody_waits_for() -> None:
@@ -721,7 +723,7 @@ def test_approvals_that_nobody_waits_for() -> None:
         await story.ok("my.own-signal", data={"n": 1})
         assert (await story.until_ended()).status == "COMPLETED"
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 def test_signals_find_what_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -730,7 +732,7 @@ def test_signals_find_what_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> No
         waits, "resolve", lambda _, key, record, __: resolved.append((key, record["status"], record["result"]))
     )
 
-    async def told(world: World, signal: str, **more: Any) -> str:
+    async def answer_to(world: World, signal: str, **more: Any) -> str:
         state = await world.state()
         for key, kind, step in (
             ("k1", "approval", "a"),
@@ -748,17 +750,17 @@ def test_signals_find_what_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> No
 
     async def script(story: Story) -> None:
         world = story.world
-        assert "2 tasks wait for an approval (a, b); name the step" in await told(world, "APPROVE")
-        assert not await told(world, "APPROVE", step="b", by="ada")
+        assert "2 tasks wait for an approval (a, b); name the step" in await answer_to(world, "APPROVE")
+        assert not await answer_to(world, "APPROVE", step="b", by="ada")
         assert resolved == [("k2", "ok", {"approved": True, "by": "ada", "comment": "because", "data": None})]
-        assert not await told(world, "REJECT", step="a")
+        assert not await answer_to(world, "REJECT", step="a")
         assert [(key, status) for key, status, _ in resolved] == [("k1", "error")]
-        assert not await told(world, "go", data=[1])
+        assert not await answer_to(world, "go", data=[1])
         assert resolved == [("k3", "ok", {"waited_ms": 0, "signal": "go", "data": [1]})]
-        assert not await told(world, "nobody")
+        assert not await answer_to(world, "nobody")
         assert resolved == []
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 # -- RETRY_RUN --------------------------------------------------------------------------------------------------------
@@ -767,7 +769,7 @@ def test_signals_find_what_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_run_that_has_ended_can_be_run_again() -> None:
     async def script(story: Story) -> None:
         api, execution_id = story.life.api, str(story.world.execution_id)
-        assert "has not ended" in (await story.tell("RETRY_RUN")).message
+        assert "has not ended" in (await story.run_story("RETRY_RUN")).message
         await story.until_ended()
         again = await api.signal(execution_id, SignalRequest("RETRY_RUN", "r"))
         assert again.started is not None
@@ -778,7 +780,7 @@ def test_a_run_that_has_ended_can_be_run_again() -> None:
         assert first["original_run_id"] == summary.run_id
         assert (await api.summary(again.started)).result == "over"
 
-    tell(THREE_TASKS, script)
+    run_story(THREE_TASKS, script)
 
 
 # -- another process --------------------------------------------------------------------------------------------------
@@ -834,9 +836,9 @@ def test_a_signal_of_another_process_races_the_end(signal: str, after_s: float) 
             other.engine.live.keep(world.program)
             story = Story(world, other)
             await asyncio.sleep(after_s - asyncio.get_running_loop().time())
-            answer = await story.tell(signal, step="start")
+            answer = await story.run_story(signal, step="start")
             if not (await world.state()).terminal:
-                await story.tell("RESUME")
+                await story.run_story("RESUME")
             state = await story.until_ended()
             assert state.status == ("CANCELLED" if signal == "CANCEL" and answer.accepted else "COMPLETED")
             if answer.accepted:
@@ -860,7 +862,7 @@ workflow:
         async with World(text) as world:
             going = asyncio.ensure_future(world.run())
             await asyncio.sleep(5)
-            api, execution_id = world.here.api, str(world.execution_id)
+            api, execution_id = world.current_life.api, str(world.execution_id)
             for step in ("", "start"):
                 refused = await api.signal(execution_id, SignalRequest("APPROVE", f"all {step}", step=step))
                 assert not refused.accepted
@@ -880,9 +882,9 @@ def test_a_step_that_was_open_when_its_run_was_cancelled_is_told_as_cancelled() 
         async with World(FAN) as world:
             going = asyncio.ensure_future(world.run())
             await asyncio.sleep(5)
-            await world.here.api.cancel(str(world.execution_id), "enough")
+            await world.current_life.api.cancel(str(world.execution_id), "enough")
             await going
-            summary = await world.here.api.summary(str(world.execution_id))
+            summary = await world.current_life.api.summary(str(world.execution_id))
             assert {name: step.status for name, step in summary.steps.items()} == {
                 "start": "done", "a": "cancelled", "b": "cancelled", "c": "cancelled", "d": "cancelled",
             }  # fmt: skip
@@ -906,7 +908,7 @@ def test_a_run_that_waits_for_hundreds_is_ended_in_one_transaction() -> None:
             going = asyncio.ensure_future(world.run())
             await asyncio.sleep(5)
             assert len((await world.state()).waits) == 700
-            await world.here.api.cancel(str(world.execution_id), "enough")
+            await world.current_life.api.cancel(str(world.execution_id), "enough")
             await going
             assert commits[-1] == 1404, "the signal, 700 tasks and step runs, the workflow, the run, and processed"
             check_log(await world.stored(), "many")

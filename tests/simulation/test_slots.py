@@ -33,13 +33,13 @@ async def another(world: World, life: Life, tenant: str = "tenant") -> int:
 
 
 async def records(world: World, ids: list[int]) -> list[ExecutionRecord]:
-    found = [await world.store.execution(event_id) for event_id in ids]
-    return [each for each in found if each is not None]
+    stored = [await world.store.execution(event_id) for event_id in ids]
+    return [record for record in stored if record is not None]
 
 
 def busiest(found: list[ExecutionRecord]) -> int:
     """Most runs at a time."""
-    times = [(each.now.started_at, each.now.ended_at) for each in found]
+    times = [(record.now.started_at, record.now.ended_at) for record in found]
     return max(sum(begin <= moment < end for begin, end in times) for moment, _ in times)  # type: ignore[operator] # all have ended
 
 
@@ -59,10 +59,10 @@ def test_runs_queue_for_a_slot_and_start_in_order(most: int) -> None:
             assert why.endswith(f"(`arclog why {ids[0]}`)")
             for event_id in ids:
                 assert await life.api.ended(str(event_id), timeout_s=1000)
-            found = await records(world, ids)
-            assert {each.now.state for each in found} == {"COMPLETED"}
-            assert busiest(found) == most
-            starts = [each.now.started_at or 0 for each in found]
+            queued = await records(world, ids)
+            assert {record.now.state for record in queued} == {"COMPLETED"}
+            assert busiest(queued) == most
+            starts = [record.now.started_at or 0 for record in queued]
             assert starts == sorted(starts)
             for event_id in ids:
                 world.execution_id = event_id
@@ -157,8 +157,8 @@ def test_two_processes_never_pass_together() -> None:
             for life in lives:
                 life.engine.live.keep(world.program)
             made: Any = await asyncio.gather(*(another(world, life) for life in lives for _ in range(4)))
-            found = [record.now.state for record in await records(world, [world.execution_id, *made])]
-            assert found.count("RUNNING") == 2
-            assert found.count("PENDING") == 11
+            states = [record.now.state for record in await records(world, [world.execution_id, *made])]
+            assert states.count("RUNNING") == 2
+            assert states.count("PENDING") == 11
 
     run_virtually(main())

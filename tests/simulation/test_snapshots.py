@@ -65,16 +65,16 @@ def test_every_prefix_of_every_run_comes_back_exactly(group: range) -> None:
         async with World(text, settings=OFTEN) as world:
             await world.run()
             state = State(execution_id=world.execution_id)
-            for one in await world.stored():
-                apply(world.program, state, one.event)
+            for entry in await world.stored():
+                apply(world.program, state, entry.event)
                 body = snapshots.encode_state(state)
                 again = snapshots.decode_state(body)
                 assert again == state
                 # also in the order of its maps: which token or step run is the oldest matters to decisions
                 assert snapshots.encode_state(again) == body
             engine = world.begin_life().engine
-            found = await engine.snapshots.newest(world.execution_id, world.program.digest, state.head)
-            assert found is not None
+            newest_record = await engine.snapshots.newest(world.execution_id, world.program.digest, state.head)
+            assert newest_record is not None
             assert (await engine.live.folded(world.execution_id)).state == state
 
     for seed in group:
@@ -101,10 +101,10 @@ def test_a_run_killed_at_every_commit_goes_on_from_its_snapshots(group: range) -
 
     for seed in group:
         drawn = by_seed(seed)
-        expected, found = run(drawn, plain(drawn.text)), run(drawn, killed(drawn.text))
+        expected, resumed = run(drawn, plain(drawn.text)), run(drawn, killed(drawn.text))
         # A task that must not be repeated rightly ends `killed` when its worker dies.
         if "at_most_once" not in drawn.text:
-            assert_same(drawn, expected, found)
+            assert_same(drawn, expected, resumed)
 
 
 def test_a_long_log_is_read_from_the_newest_snapshot_on() -> None:
@@ -136,7 +136,7 @@ def test_a_long_fold_is_followed_by_a_snapshot() -> None:
         async with World(CYCLE, settings=never, store=store) as world:
             world.begin_life()
             await world.start()
-            world.here.start_worker()
+            world.current_life.start_worker()
             while (await world.store.execution(world.execution_id)).head < 120:  # type: ignore[union-attr] # it is there
                 await world.clock.sleep(0.01)
             await world.crash()
@@ -264,7 +264,7 @@ def test_any_moment_of_a_long_run_is_near_a_snapshot() -> None:
             assert farthest <= head // 3
             for at in range(1, head, 7):
                 before = store.events_read
-                live = await world.here.engine.live.folded(world.execution_id, at)
+                live = await world.current_life.engine.live.folded(world.execution_id, at)
                 assert store.events_read - before <= farthest
                 assert snapshots.encode_state(live.state) == snapshots.encode_state(await world.state(at))
 

@@ -49,13 +49,13 @@ async def _paused_at(text: str, seconds: float, look: Any, **more: Any) -> None:
 
 
 def _why(text: str, seconds: float) -> Why:
-    found: list[Why] = []
+    answers: list[Why] = []
 
     async def look(world: World) -> None:
-        found.append(await world.here.api.why(str(world.execution_id)))
+        answers.append(await world.current_life.api.why(str(world.execution_id)))
 
     run_virtually(_paused_at(text, seconds, look))
-    return found[0]
+    return answers[0]
 
 
 def test_the_task_in_flight_and_how_long_it_has_been_running() -> None:
@@ -87,7 +87,7 @@ def test_without_a_worker_it_waits_for_one() -> None:
         async with World(LOOP) as world:
             world.begin_life()
             await world.start()
-            why = await world.here.api.why(str(world.execution_id))
+            why = await world.current_life.api.why(str(world.execution_id))
             assert why.waits[0].what == "worker"
             assert why.summary == "step start (run 1) waits for a worker that supports act"
             assert why.next[0] == f"arclog resume {why.execution_id}"
@@ -129,13 +129,13 @@ def test_a_token_that_nobody_moved_on() -> None:
     async def main() -> None:
         async with World(LOOP, settings=EAGER) as world:
             await world.run()
-            seq = next(one.seq for one in await world.stored() if one.event.type == "next.evaluated")
-            live = await world.here.engine.live.folded(world.execution_id, seq)
+            seq = next(entry.seq for entry in await world.stored() if entry.event.type == "next.evaluated")
+            live = await world.current_life.engine.live.folded(world.execution_id, seq)
             why = explain(live.state, live.program, [], 0)
             assert (why.waits[0].what, why.waits[0].step) == ("token", "last")
             assert why.summary == "step last is ready to start; the engine has not started it yet"
             assert why.next[0] == f"arclog resume {world.execution_id}"
-            before = await world.here.engine.live.folded(world.execution_id, seq - 1)
+            before = await world.current_life.engine.live.folded(world.execution_id, seq - 1)
             assert explain(before.state, before.program, [], 0).summary == (
                 "step start (run 1), item 3 of 3 has ended; its arcs are evaluated next"
             )
@@ -147,7 +147,7 @@ def _cause(text: str) -> tuple[Cause, Why]:
     async def main() -> Why:
         async with World(text) as world:
             await world.run()
-            return await world.here.api.why(str(world.execution_id))
+            return await world.current_life.api.why(str(world.execution_id))
 
     why = run_virtually(main())
     assert why.state == "FAILED"
@@ -279,7 +279,7 @@ def test_a_completed_run_has_no_cause() -> None:
     async def main() -> None:
         async with World(LOOP) as world:
             await world.run()
-            why = await world.here.api.why(str(world.execution_id))
+            why = await world.current_life.api.why(str(world.execution_id))
             assert (why.cause, why.waits, why.summary) == (None, [], "the run has ended: COMPLETED")
             assert why.next == [f"arclog show {world.execution_id}"]
 
@@ -291,18 +291,18 @@ def test_a_completed_run_has_no_cause() -> None:
 
 def test_state_shows_loop_task_and_command_while_it_runs() -> None:
     async def look(world: World) -> None:
-        view = await world.here.api.state(str(world.execution_id))
-        (one,) = view.step_runs
-        assert (one.step, one.run, one.status, one.args) == ("start", 1, "running", {"a": 1})
-        assert one.tasks
-        assert (one.tasks[0].task, one.tasks[0].attempt, one.tasks[0].in_flight) == ("shake", 2, False)
-        assert one.tasks[0].due is not None
-        assert micros(one.tasks[0].due) > world.clock.now()
-        assert one.tasks[0].iter == {"item": 10, "index": 0, "total": 3}
-        assert one.loop is not None
-        assert (one.loop.handed, one.loop.total, one.loop.ok, one.loop.failed) == (3, 3, 0, 0)
+        view = await world.current_life.api.state(str(world.execution_id))
+        (step_run,) = view.step_runs
+        assert (step_run.step, step_run.run, step_run.status, step_run.args) == ("start", 1, "running", {"a": 1})
+        assert step_run.tasks
+        assert (step_run.tasks[0].task, step_run.tasks[0].attempt, step_run.tasks[0].in_flight) == ("shake", 2, False)
+        assert step_run.tasks[0].due is not None
+        assert micros(step_run.tasks[0].due) > world.clock.now()
+        assert step_run.tasks[0].iter == {"item": 10, "index": 0, "total": 3}
+        assert step_run.loop is not None
+        assert (step_run.loop.handed, step_run.loop.total, step_run.loop.ok, step_run.loop.failed) == (3, 3, 0, 0)
         (command,) = view.commands
-        assert (command.command_id, command.fence, command.losses) == (one.command_ids[0], 1, 0)
+        assert (command.command_id, command.fence, command.losses) == (step_run.command_ids[0], 1, 0)
         assert view.steps["start"].status == "running"
 
     run_virtually(_paused_at(LOOP, 15, look))
@@ -312,7 +312,7 @@ def test_state_at_the_edges() -> None:
     async def main() -> None:
         async with World(LOOP, settings=EAGER) as world:
             state = await world.run()
-            api, name = world.here.api, str(world.execution_id)
+            api, name = world.current_life.api, str(world.execution_id)
             nothing = await api.state(name, 0)
             assert (nothing.at, nothing.state, nothing.event_type, nothing.timestamp) == (0, "PENDING", None, None)
             assert (nothing.tokens, nothing.step_runs, nothing.ctx) == ([], [], {})
@@ -323,7 +323,7 @@ def test_state_at_the_edges() -> None:
                 await api.state(name, -1)
             with pytest.raises(NotFound):
                 await api.state("77", 0)
-            routed = next(one.seq for one in await world.stored() if one.event.type == "next.evaluated")
+            routed = next(entry.seq for entry in await world.stored() if entry.event.type == "next.evaluated")
             (token,) = (await api.state(name, routed)).tokens
             assert (token.place, token.step, token.args) == ("arc:start:0", "last", {"x": 7})
 
@@ -335,15 +335,15 @@ def test_state_can_be_shown_at_every_event_of_any_run(group: range) -> None:
     async def main(text: str) -> None:
         async with World(text, settings=EAGER.replaced(engine__snapshot_events=20)) as world:
             await world.run()
-            api, name = world.here.api, str(world.execution_id)
-            for one in await world.stored():
-                view = await api.state(name, one.seq)
-                assert (view.at, view.event_type) == (one.seq, one.event.type)
+            api, name = world.current_life.api, str(world.execution_id)
+            for entry in await world.stored():
+                view = await api.state(name, entry.seq)
+                assert (view.at, view.event_type) == (entry.seq, entry.event.type)
                 assert _VIEW.decode(msgspec.json.encode(view)) == view
-                past = await world.state(at=one.seq)
+                past = await world.state(at=entry.seq)
                 assert (view.ctx, view.state, len(view.step_runs)) == (past.ctx, past.status, len(past.open))
                 if past.terminal is None:
-                    explain(past, world.program, [], one.event.at)
+                    explain(past, world.program, [], entry.event.at)
 
     for seed in group:
         drawn = by_seed(seed)
@@ -353,8 +353,8 @@ def test_state_can_be_shown_at_every_event_of_any_run(group: range) -> None:
 def test_a_cancelled_run_says_so() -> None:
     async def look(world: World) -> None:
         name = str(world.execution_id)
-        await world.here.api.cancel(name, "enough")
-        why = await world.here.api.why(name)
+        await world.current_life.api.cancel(name, "enough")
+        why = await world.current_life.api.why(name)
         assert why.summary == "the run has ended: CANCELLED: cancelled: enough"
         assert why.cause is None
 

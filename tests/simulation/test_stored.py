@@ -51,8 +51,8 @@ def of(events: list[Event], kind: str) -> list[Event]:
 
 
 def outcome(events: list[Event], task: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(event for event in of(events, "task.done") if event.task == task).payload["outcome"]
-    return found
+    outcome: dict[str, Any] = next(event for event in of(events, "task.done") if event.task == task).payload["outcome"]
+    return outcome
 
 
 def test_a_large_result_leaves_a_ref_and_a_preview_in_the_log() -> None:
@@ -85,18 +85,18 @@ def test_readers_find_a_reference_and_what_was_extracted_beside_the_outcome() ->
     async def go() -> list[dict[str, Any]]:
         async with World(text, settings=Settings({"limits.max_iterations": 3})) as world:
             await world.run()
-            return await world.here.api.events(str(world.execution_id), limit=10_000)
+            return await world.current_life.api.events(str(world.execution_id), limit=10_000)
 
     log = run_virtually(go())
-    (stored,) = [one for one in log if one["event_type"] == "result.stored" and one.get("task") == "start_task"]
-    (done,) = [one for one in log if one["event_type"] == "task.done" and one["task"] == "start_task"]
+    (stored,) = [event for event in log if event["event_type"] == "result.stored" and event.get("task") == "start_task"]
+    (done,) = [event for event in log if event["event_type"] == "task.done" and event["task"] == "start_task"]
     for event in (stored, done):
         ref = event["payload"]["result_ref"]
         assert (ref["kind"], ref["meta"]["shape"]) == ("result_ref", "data")
         assert event["payload"]["extracted"] == {"n": 1}
     assert done["payload"]["outcome"]["result_ref"] == done["payload"]["result_ref"] == stored["payload"]["result_ref"]
     assert stored["entity_id"] == "task:start_task:attempt:1"
-    assert all("::" not in one["entity_id"] + one.get("parent_id", "") for one in log)
+    assert all("::" not in event["entity_id"] + event.get("parent_id", "") for event in log)
 
 
 def test_a_log_of_an_earlier_release_shows_references_in_the_same_way() -> None:
@@ -380,8 +380,8 @@ def test_a_missing_or_changed_result_is_an_error_of_its_kind(damage: str) -> Non
             kept = worlds[0].results.kept
             if damage == "lost":
                 kept.clear()
-            for one in kept.values():
-                one.body = b"{}"
+            for content in kept.values():
+                content.body = b"{}"
 
     async def go() -> State:
         async with World(text, hook=hook, settings=Settings({"results.cache_bytes": 0})) as world:
@@ -429,6 +429,6 @@ def test_random_playbooks_end_the_same_with_everything_stored(group: range) -> N
         drawn = by_seed(seed)
         plain, _, _ = ran(drawn.text, settings=Settings({"leases.max_losses": 1_000_000}))
         state, _, _ = ran(drawn.text, settings=TINY)
-        told = f"SIMULATION_SEED={seed}"
-        assert (state.status, state.ctx, state.runs) == (plain.status, plain.ctx, plain.runs), told
-        assert (state.error or {}).get("kind") == (plain.error or {}).get("kind"), told
+        label = f"SIMULATION_SEED={seed}"
+        assert (state.status, state.ctx, state.runs) == (plain.status, plain.ctx, plain.runs), label
+        assert (state.error or {}).get("kind") == (plain.error or {}).get("kind"), label

@@ -286,12 +286,12 @@ def test_cancel_while_it_waits_ends_it_and_the_timer_comes_to_nothing() -> None:
         async with World(playbook(WAIT), settings=EAGER) as world:
             going = asyncio.ensure_future(world.run())
             await asyncio.sleep(100)
-            why = await world.here.api.why(str(world.execution_id))
+            why = await world.current_life.api.why(str(world.execution_id))
             assert [wait.what for wait in why.waits] == ["timer"]
             assert "rest" in why.summary
             timer = next(iter((await world.state()).timers))
             # Both at once: one wins, the other is refused.
-            engine = world.here.engine
+            engine = world.current_life.engine
             cancelled, fired = await asyncio.gather(
                 engine.put(world.execution_id, Signal("CANCEL", "stop", "enough")),
                 engine.put(world.execution_id, TimerFired(timer)),
@@ -310,7 +310,7 @@ def test_a_timer_that_is_put_early_or_twice_is_refused_without_events() -> None:
             going = asyncio.ensure_future(world.run())
             await asyncio.sleep(100)
             state = await world.state()
-            engine, timer = world.here.engine, next(iter(state.timers))
+            engine, timer = world.current_life.engine, next(iter(state.timers))
             for timer_id, reason in ((timer, "early"), ("wait:nothing", "closed")):
                 answer = await engine.put(world.execution_id, TimerFired(timer_id))
                 assert answer.refused is not None

@@ -197,13 +197,15 @@ def test_a_worker_at_one_engine_hears_of_a_signal_that_the_other_took(signal: st
             number = str(await pair.world.start())
             control = pair.second.control
             (claimed,) = await control.claim(WorkerInfo("other", ("act",)), 1)
-            told = asyncio.ensure_future(control.revoked("other", NEVER))
+            notice_task = asyncio.ensure_future(control.revoked("other", NEVER))
             await asyncio.sleep(1)
             answer = await pair.first.api.signal(number, SignalRequest(signal, reason="enough"))
             assert answer.accepted
             async with asyncio.timeout(5):
-                revoked = await told
-            assert [(one.command_id, one.pause) for one in revoked] == [(claimed.command_id, signal == "PAUSE")]
+                revoked = await notice_task
+            assert [(command.command_id, command.pause) for command in revoked] == [
+                (claimed.command_id, signal == "PAUSE")
+            ]
 
     run_virtually(main())
 

@@ -53,10 +53,10 @@ class Peers(Relatives):
         return self.cluster.well()
 
     @property
-    def here(self) -> Any:
-        found = self.cluster.well()
-        assert found is not None
-        return found
+    def current_life(self) -> Any:
+        life = self.cluster.well()
+        assert life is not None
+        return life
 
     async def play(self) -> None:
         cluster = self.cluster
@@ -84,7 +84,7 @@ class Peers(Relatives):
         while True:
             try:
                 request = ExecuteRequest(playbook=self.family.text, idempotency_key="once")
-                return int((await self.here.api.execute(request)).execution_id)
+                return int((await self.current_life.api.execute(request)).execution_id)
             except (ArclogError, AssertionError):
                 await asyncio.sleep(1.0)
 
@@ -105,15 +105,15 @@ class Peers(Relatives):
                 await cluster.add()
                 continue
             server = draw.choice(cluster.servers)
-            what = draw.choice(("kill", "kill", "leave", "stop", "stop", "stop", "signal"))
-            self.happened[what] += 1
-            if what == "signal":
+            trouble = draw.choice(("kill", "kill", "leave", "stop", "stop", "stop", "signal"))
+            self.happened[trouble] += 1
+            if trouble == "signal":
                 number += 1
                 await self.disturb_one(number)
-            elif what == "stop":
+            elif trouble == "stop":
                 self.stopped.add(asyncio.ensure_future(self.stand_still(server, draw.choice((0.5, 4.0, 8.0, 40.0)))))
             else:
-                await cluster.remove(server, kill=what == "kill")
+                await cluster.remove(server, kill=trouble == "kill")
                 if draw.random() < 0.8:
                     await cluster.add()
         cluster.calm = True
@@ -130,29 +130,29 @@ class Peers(Relatives):
         if runs and self.life is not None:
             record = self.draw.choice(runs)
             name = self.draw.choice(("PAUSE", "RESUME", "PAUSE", "CANCEL"))
-            await self.tell(record.execution_id, SignalRequest(name, f"trouble {number}", "because"))
+            await self.send(record.execution_id, SignalRequest(name, f"trouble {number}", "because"))
 
     async def reasons(self, left: list[Any]) -> list[str]:
         """Why runs never end, for whoever reads the failure."""
-        found = []
+        reasons = []
         for record in left:
             try:
-                why = await self.here.api.why(str(record.execution_id))
+                why = await self.current_life.api.why(str(record.execution_id))
             except ArclogError as problem:
-                found.append(f"{record.new.name}: {problem}")
+                reasons.append(f"{record.new.name}: {problem}")
             else:
-                found.append(f"{record.new.name} {record.execution_id}: {why.waits}")
-        return found
+                reasons.append(f"{record.new.name} {record.execution_id}: {why.waits}")
+        return reasons
 
     async def check_end(self) -> None:
         for record in await self.everybody():
             stored = await self.store.events(record.execution_id, limit=1_000_000)
-            assert sum(one.event.type in TERMINAL for one in stored) == 1
+            assert sum(entry.event.type in TERMINAL for entry in stored) == 1
             check_log(stored, record.new.name, one_process=False)
-            live = await self.here.engine.live.folded(record.execution_id)
+            live = await self.current_life.engine.live.folded(record.execution_id)
             again = State(execution_id=record.execution_id)
-            for one in stored:
-                apply(live.program, again, one.event)
+            for stored_event in stored:
+                apply(live.program, again, stored_event.event)
             assert encoded(again) == encoded(live.state)
             assert again.processed or again.parent is None, "its parent was not told"
             assert (record.now.state, record.now.terminal_event) == (again.status, again.terminal)

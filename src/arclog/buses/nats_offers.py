@@ -51,17 +51,17 @@ class Offers:
         self._replicas = settings.integer("bus.replicas")
         self._pools: frozenset[str] = frozenset()
         #: by pool: set when a fetch is wanted
-        self._wanted: dict[str, asyncio.Event] = {}
+        self._demand: dict[str, asyncio.Event] = {}
         self._new = asyncio.Event()
 
     def waiting(self, pools: Collection[str]) -> None:
         self._pools = frozenset(pools)
         for pool in pools:
-            wanted = self._wanted.get(pool)
-            if wanted is None:
-                wanted = self._wanted[pool] = asyncio.Event()
+            demand = self._demand.get(pool)
+            if demand is None:
+                demand = self._demand[pool] = asyncio.Event()
                 self._new.set()
-            wanted.set()
+            demand.set()
 
     async def set_up(self, stream: JetStreamContext) -> None:
         config = api.StreamConfig(
@@ -83,7 +83,7 @@ class Offers:
         try:
             while not client.over.is_set():
                 self._new.clear()
-                for pool in self._wanted.keys() - fetching.keys():
+                for pool in self._demand.keys() - fetching.keys():
                     work = self._hear_all(client) if pool == _ANY else self._fetch_all(client, stream, pool)
                     fetching[pool] = asyncio.create_task(work)
                 new: asyncio.Task[Any] = asyncio.create_task(self._new.wait())
@@ -111,10 +111,10 @@ class Offers:
         await client.over.wait()
 
     async def _fetch_all(self, client: Connection, stream: JetStreamContext, pool: str) -> None:
-        wanted = self._wanted[pool]
+        demand = self._demand[pool]
         fetches: _Fetches | None = None
         while not client.over.is_set():
-            await wanted.wait()
+            await demand.wait()
             try:
                 if fetches is None:
                     await self._make_consumer(stream, pool)
@@ -124,11 +124,11 @@ class Offers:
                     if message is not None:
                         # The next fetch is made when a worker waits again, so that one process does not take work that
                         # several could do.
-                        wanted.clear()
+                        demand.clear()
                         self._on_offer(pool)
                         await message.ack()
                 else:
-                    wanted.clear()
+                    demand.clear()
                     if message is not None:
                         await message.nak()
             except (BusUnavailable, *FAULTS) as problem:

@@ -184,11 +184,11 @@ class PostgresBus:
     async def _connected(self) -> psycopg.AsyncConnection[tuple[object, ...]]:
         return await connect(self._address, {**_KEEPALIVES, "connect_timeout": timeout_of(self._timeout_s)})
 
-    async def _answer(self, asked: Awaitable[object]) -> None:
+    async def _answer(self, response: Awaitable[object]) -> None:
         """Await a response. A connection that does not respond is treated like a lost one."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                await asked
+                await response
         except TimeoutError:
             raise psycopg.OperationalError(f"no answer within {self._timeout_s:g} s") from None
 
@@ -223,8 +223,8 @@ class PostgresBus:
         self._heard_others()
         notice = decoded.notice
         if notice.offered and "" not in self._pools:
-            wanted = tuple(offer for offer in notice.offered if offer[0] in self._pools)
-            notice = msgspec.structs.replace(notice, offered=wanted)
+            offers = tuple(offer for offer in notice.offered if offer[0] in self._pools)
+            notice = msgspec.structs.replace(notice, offered=offers)
         if notice != Notice():
             self._received_count += 1
             self._on_notice(notice)

@@ -119,9 +119,9 @@ def dispatch(words: list[str]) -> int:
         if topic in COMMANDS:
             parser_of(topic).print_help()
             return OK
-        asked = command == "help" or any(word in ("-h", "--help") for word in first)
-        print(overview(), end="", file=sys.stdout if asked else sys.stderr)
-        return OK if asked else INVALID
+        wants_help = command == "help" or any(word in ("-h", "--help") for word in first)
+        print(overview(), end="", file=sys.stdout if wants_help else sys.stderr)
+        return OK if wants_help else INVALID
     if command not in COMMANDS:
         from arclog.model.data.suggestions import did_you_mean
 

@@ -74,9 +74,9 @@ class _PatternsOnDemand(ModuleType):
 
 
 def _accepting_patterns(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(expression: Any, *rest: Any, **named: Any) -> Any:
+    def call(expression: Any, *rest: Any, **options: Any) -> Any:
         compiled = expression.compiled() if isinstance(expression, PatternOnDemand) else expression
-        return function(compiled, *rest, **named)
+        return function(compiled, *rest, **options)
 
     return call
 

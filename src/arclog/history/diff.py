@@ -114,9 +114,9 @@ def compare(a: Side, b: Side) -> RunDiff:
 
 
 def _divergence(a: Side, b: Side) -> Divergence | None:
-    asked = _request(a, b)
-    if asked is not None:
-        return asked
+    request_difference = _request(a, b)
+    if request_difference is not None:
+        return request_difference
     for key, run in a.log.runs.items():
         other = b.log.runs.get(key)
         if other is None:
@@ -365,7 +365,7 @@ def changed_steps(a: Plan, b: Plan) -> set[str]:
     return {step.name for step in b.steps if mine.get(step.name) != _unplaced(step)}
 
 
-#: Parts of a plan that `net_diff` compares, that follow from it, or that say where something stands in a file.
+#: Parts of a plan that `net_diff` compares, that follow from it, or that are positions in a file.
 _NOT_SETTINGS = frozenset({"steps", "entry", "places", "transitions", "net", "spots", "format"})
 
 

@@ -56,17 +56,17 @@ class Arcs:
         self._new = new
         self._steps = steps
         self._same = old.digest == new.digest
-        self._known: dict[tuple[str, int], int] = {}
+        self._indexes: dict[tuple[str, int], int] = {}
 
     def index(self, step: str, choice: Mapping[str, Any]) -> int:
         """Return the new index of an old arc, or NO_ARC if it does not exist any more."""
         number = int(choice["arc"])
         if self._same:
             return number
-        known = self._known.get((step, number))
-        if known is None:
-            known = self._known[step, number] = self._find(step, number)
-        return known
+        index = self._indexes.get((step, number))
+        if index is None:
+            index = self._indexes[step, number] = self._find(step, number)
+        return index
 
     def _find(self, step: str, number: int) -> int:
         old = self._old.steps[step].plan.arcs[number]

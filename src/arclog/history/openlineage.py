@@ -123,9 +123,9 @@ class _Maker:
             key = (event.step, event.run, event.iteration, event.task, event.task_run)
             if event.type == "task.started":
                 inputs = event.payload.get("inputs")
-                known = runs.setdefault(key, _TaskRun(plan, event))
+                task_run = runs.setdefault(key, _TaskRun(plan, event))
                 if isinstance(inputs, Mapping):
-                    known.inputs = inputs
+                    task_run.inputs = inputs
             elif event.type in _ENDS and key in runs:
                 runs[key].end = event
         yield from runs.values()
@@ -209,9 +209,9 @@ class _Maker:
             datasets[0]["facets"] = {"columnLineage": self._facet("columnLineage", fields=fields)}
         if is_done and moved.is_counted:
             counts = {"rowCount": _counted(outcome, "rows", "row_count"), "size": _counted(outcome, "bytes", "size")}
-            known = {name: count for name, count in counts.items() if count is not None}
-            if known:
-                datasets[0]["outputFacets"] = {"outputStatistics": self._facet("outputStatistics", **known)}
+            statistics = {name: count for name, count in counts.items() if count is not None}
+            if statistics:
+                datasets[0]["outputFacets"] = {"outputStatistics": self._facet("outputStatistics", **statistics)}
         return datasets
 
 
@@ -270,7 +270,7 @@ def _with_places(kind: str, inputs: Mapping[str, Any], end: Event | None) -> Map
     if kind != "transfer" or not isinstance(meta.get("servers"), Mapping):
         return inputs
     ends = {side: inputs[side] for side in meta["servers"] if isinstance(inputs.get(side), Mapping)}
-    return {**inputs, **{side: {**known, **_place(meta["servers"][side])} for side, known in ends.items()}}
+    return {**inputs, **{side: {**side_inputs, **_place(meta["servers"][side])} for side, side_inputs in ends.items()}}
 
 
 def _place(server: Any) -> dict[str, str]:
@@ -295,9 +295,9 @@ def _by_sql(kind: str, place: Mapping[str, Any], text: str, max_sql: int) -> _Mo
                 (("file", files[table[2]]) if table[2] in files else _table(kind, place, table), field)
                 for table, field in sources
             ]
-            known = [(dataset, field) for dataset, field in pairs if dataset is not None]
-            if len(known) == len(pairs):
-                moved.columns[column] = known
+            origins = [(dataset, field) for dataset, field in pairs if dataset is not None]
+            if len(origins) == len(pairs):
+                moved.columns[column] = origins
     moved.is_counted = len(statements) == 1 and statements[0].is_counted
     moved.inputs = list(dict.fromkeys(moved.inputs))
     moved.outputs = list(dict.fromkeys(moved.outputs))

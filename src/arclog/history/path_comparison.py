@@ -97,19 +97,19 @@ def _are_equal(recorded: Sequence[Event], simulated: Sequence[Event]) -> bool:
     if list(map(_place, recorded)) != list(map(_place, simulated)):
         return False
     return all(
-        one.payload == other.payload or one.type == "step.scheduled"
-        for one, other in zip(recorded, simulated, strict=True)
+        event.payload == other.payload or event.type == "step.scheduled"
+        for event, other in zip(recorded, simulated, strict=True)
     )
 
 
 def _path(
     events: Sequence[Event], mine: Log, theirs: Log, renamed: Mapping[str, str], open_runs: set[Key]
 ) -> PathDifference | None:
-    known: set[Key] = set()
+    recorded_keys: set[Key] = set()
     missing: PathDifference | None = None
     for (name, number), run in mine.runs.items():
         key = (renamed.get(name, name), number)
-        known.add(key)
+        recorded_keys.add(key)
         other = theirs.runs.get(key)
         if other is None:
             if missing is None:
@@ -122,7 +122,7 @@ def _path(
     if missing is not None and not open_runs:
         return missing
     for key in theirs.runs:
-        if key not in known:
+        if key not in recorded_keys:
             return PathDifference(*key, "step", f"step {key[0]} (run {key[1]}) would have run", 0)
     return None
 
@@ -152,7 +152,7 @@ def _list(steps: list[str]) -> str:
 
 
 def _seq(events: Sequence[Event], event: Event | None) -> int:
-    return next((index + 1 for index, known in enumerate(events) if known is event), 0)
+    return next((index + 1 for index, candidate in enumerate(events) if candidate is event), 0)
 
 
 def _message(error: dict[str, Any] | None) -> Any:

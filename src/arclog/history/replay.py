@@ -43,62 +43,62 @@ from arclog.model.ids import moved
 from arclog.model.outcome import TaskError
 from arclog.plan.program import Program
 
-# From a log back to the inputs that led to it.
+# Reconstructs the inputs of decisions from the log.
 #
-# A log holds decisions, not inputs. What was put to the execution follows from the first event of each decision: a report
-# has its number, a signal and a timer have events of their own, and what has none is the engine going on by itself.
-# `input_at` returns None where an input cannot be reconstructed from its events; such events are folded and not decided again.
+# A log holds decisions, not inputs. The first event of a decision shows its input: the events of a report have its number,
+# signals and timers have their own events, and any other decision was made because the engine continued by itself.
+# `input_at` returns None if an input cannot be reconstructed; the events of that decision are folded but not decided again.
 
 
-#: Events that begin a decision whatever stands before them.
+#: Events that always begin a decision.
 _HEADS = frozenset({"signal.received", "timer.fired", "command.claimed", "playbook.execution.requested"})
 _TASK_ENDS = frozenset({"task.done", "task.failed"})
 _ATTEMPT_ENDS = frozenset({"task.attempt.done", "task.attempt.failed"})
-#: Signals that a run keeps: no recorded one was refused for want of room unless it says so.
+#: The limit of signals that a run keeps. The log shows which signals were refused, so the limit is not applied again.
 _ANY_NUMBER = 1 << 60
 
 
-class Given:
+class RecordedInput:
     """An input that was reconstructed from the log."""
 
     __slots__ = ("input", "now")
 
-    def __init__(self, given: Input, now: int) -> None:
-        self.input = given
+    def __init__(self, recorded: Input, now: int) -> None:
+        self.input = recorded
         #: the engine's clock when it was decided
         self.now = now
 
 
-def input_at(events: Sequence[Event], at: int, state: State) -> Given | None:
-    """The input that led to the event at index `at` and to those behind it; `state` is the one before."""
+def input_at(events: Sequence[Event], at: int, state: State) -> RecordedInput | None:
+    """Return the input that led to the event at index `at` and to those after it. `state` is the state before that event."""
     event = events[at]
     if event.report:
         return _report(events, at)
     if event.informative:
         return _given_up(events, at, state) if event.type == "command.failed" and event.fence else None
-    given = _RECORDED_INPUTS.get(event.type)
-    if given is not None:
-        recorded = given(events, at, state)
+    reader = _RECORDED_INPUTS.get(event.type)
+    if reader is not None:
+        recorded = reader(events, at, state)
         if recorded is not None:
-            return Given(recorded, event.at)
+            return RecordedInput(recorded, event.at)
         if event.type in _HEADS:
             return None
     if event.type in WORKER_TYPES and event.payload.get("source") == "server":
         child = _child(events, at, state)
         if child is not None:
-            return Given(child, event.at)
+            return RecordedInput(child, event.at)
         if event.type in _TASK_ENDS | _ATTEMPT_ENDS and wait_key(event) in state.waits:
             return None
     if state.open and _ends_the_run(event):
         return _abort(events, at)
-    return Given(Continue(), event.at)
+    return RecordedInput(Continue(), event.at)
 
 
 # -- reports ----------------------------------------------------------------------------------------------------------
 
 
-def _report(events: Sequence[Event], at: int) -> Given | None:
-    """The whole report: its events stand among those of the decisions that they led to."""
+def _report(events: Sequence[Event], at: int) -> RecordedInput | None:
+    """Return the whole report. Its events are mixed with those of the decisions that they led to."""
     first = events[at]
     if first.sent or first.own_id:
         return None  # it came over the wire, and the server completed it
@@ -117,7 +117,7 @@ def _report(events: Sequence[Event], at: int) -> Given | None:
             and not event.sent
             and "source" not in event.payload
         ):
-            own.append(event)  # what most of them are
+            own.append(event)  # the common case
             continue
         kind = event.type
         if event.report or kind in _HEADS or event.sent or event.own_id:
@@ -130,10 +130,10 @@ def _report(events: Sequence[Event], at: int) -> Given | None:
         if event.step != step or event.run != run:
             break
         if event.informative:
-            event.informative = False  # the decision itself says what comes too late
+            event.informative = False  # the decision marks late events again
         own.append(event)
-    given = WorkReported(first.command_id, first.fence, first.report, first.worker_id, own)
-    return Given(given, now or own[-1].at)
+    report = WorkReported(first.command_id, first.fence, first.report, first.worker_id, own)
+    return RecordedInput(report, now or own[-1].at)
 
 
 # -- inputs with an event of their own ----------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def _offered_again(events: Sequence[Event], at: int, state: State) -> Input | No
     event = events[at]
     command = state.commands.get(event.command_id)
     if command is None:
-        return None  # new work, which the engine had no room for before
+        return None  # a new command, for which the engine had no capacity before
     payload = event.payload
     worker = payload.get("worker_id", "")
     if payload["reason"] == "lease_lost":
@@ -221,16 +221,16 @@ def _command_failed(events: Sequence[Event], at: int, state: State) -> Input | N
     return GaveUp(command.id, command.fence, event.worker_id, command.losses + 2, replace(event))
 
 
-def _given_up(events: Sequence[Event], at: int, state: State) -> Given | None:
-    """A worker gave its command up: the command is offered again, or was abandoned too often."""
+def _given_up(events: Sequence[Event], at: int, state: State) -> RecordedInput | None:
+    """A worker gave up its command, which is offered again or fails because that happened too often."""
     event = events[at]
     command = state.commands.get(event.command_id)
     behind = events[at + 1] if at + 1 < len(events) else None
     if command is None or behind is None or behind.command_id != command.id or event.fence != command.fence:
         return None
     most = command.losses + (2 if behind.type == "command.issued" else 1)
-    given = GaveUp(command.id, command.fence, event.worker_id, most, replace(event, informative=False))
-    return Given(given, behind.at)
+    gave_up = GaveUp(command.id, command.fence, event.worker_id, most, replace(event, informative=False))
+    return RecordedInput(gave_up, behind.at)
 
 
 def _evaluated(_: Sequence[Event], __: int, state: State) -> Input | None:
@@ -242,7 +242,7 @@ def _processed(_: Sequence[Event], __: int, state: State) -> Input | None:
 
 
 def _child(events: Sequence[Event], at: int, state: State) -> Input | None:
-    """A child ended, and with it the task that waited for it: the task's own end has the whole outcome."""
+    """A child run ended, and so did the task that waited for it. The end of the task has the whole outcome."""
     event = events[at]
     if event.type not in _TASK_ENDS and event.type not in _ATTEMPT_ENDS:
         return None
@@ -260,22 +260,22 @@ def _ends_the_run(event: Event) -> bool:
     return event.type in ("command.cancelled", "workflow.finished", "playbook.finished") or is_closing(event)
 
 
-def _abort(events: Sequence[Event], at: int) -> Given | None:
+def _abort(events: Sequence[Event], at: int) -> RecordedInput | None:
     """The engine could not continue with the run."""
     for event in events[at:]:
         if event.type == "playbook.finished" and "error" in event.payload:
             problem = _problem(event.payload["error"])
-            return None if problem is None else Given(Abort(problem), events[at].at)
+            return None if problem is None else RecordedInput(Abort(problem), events[at].at)
     return None
 
 
 def _problem(fields: dict[str, Any]) -> TaskError | None:
-    known = {name: fields[name] for name in TaskError.__struct_fields__ if name in fields}
-    return TaskError(**known) if len(known) == len(fields) else None
+    declared = {name: fields[name] for name in TaskError.__struct_fields__ if name in fields}
+    return TaskError(**declared) if len(declared) == len(fields) else None
 
 
 def shared_events(first: Event) -> int:
-    """How many events a run that began with those of another has of it; 0 of any other run."""
+    """Return the number of events that a fork or retry took from another run; 0 for any other run."""
     origin = first.payload.get("origin")
     return int(origin["events"]) if origin else 0
 
@@ -333,8 +333,8 @@ def check(
     meter: Callable[[], Meter | None] = lambda: None,
     give_way: Callable[[], None] = lambda: None,
 ) -> Checked:
-    """Replay the whole log of an execution. The events must not be used afterwards; `meter` bounds what the templates of a
-    decision cost, and `give_way` is called between decisions. A log that a newer release wrote is not replayed: the
+    """Replay the whole log of an execution. The events must not be used afterwards. `meter` limits the cost of the templates
+    of a decision, and `give_way` is called between decisions. A log that a newer release wrote is not replayed: the
     difference says so.
     """
     newer = first_newer(events)
@@ -343,22 +343,22 @@ def check(
     state = State(execution_id=execution_id)
     at = decisions = folded = 0
     total = len(events)
-    given: Given | None
+    recorded: RecordedInput | None
     while at < total:
         give_way()
         if at == 0 and (shared := shared_events(events[0])):
             for event in events[:shared]:
                 apply(program, state, event)
             at = folded = shared
-            given = Given(Forked(), events[at].at if at < total else 0)
+            recorded = RecordedInput(Forked(), events[at].at if at < total else 0)
         else:
-            given = input_at(events, at, state)
-        if given is None:
+            recorded = input_at(events, at, state)
+        if recorded is None:
             apply(program, state, events[at])
             at += 1
             folded += 1
             continue
-        result = _decided(program, state, given, events, at, event_ids, meter())
+        result = _decided(program, state, recorded, events, at, event_ids, meter())
         if isinstance(result, Difference):
             return Checked(at, decisions, folded, result)
         decisions += 1
@@ -369,25 +369,25 @@ def check(
 def _decided(
     program: Program,
     state: State,
-    given: Given,
+    replayed: RecordedInput,
     events: Sequence[Event],
     at: int,
     event_ids: Sequence[int],
     meter: Meter | None,
 ) -> int | Difference:
     """Repeat a decision. Return the number of recorded events that it accounts for, or the difference."""
-    reported = given.input.events if isinstance(given.input, WorkReported) else ()
+    reported = replayed.input.events if isinstance(replayed.input, WorkReported) else ()
     took = [event.duration_ms for event in reported]
     base = event_ids[at] if at < len(event_ids) else moved(event_ids[-1], 1)
     try:
-        txn = Decision(program, state, given.now, base, meter).run(given.input)
+        txn = Decision(program, state, replayed.now, base, meter).run(replayed.input)
     except NewerLog:
         raise
     except Exception as problem:  # noqa: BLE001 - whatever today's code does with an old log is what was asked for
         return _nothing(events, at, f"{type(problem).__name__}: {problem}")
     decided = txn.events
-    if not decided and isinstance(given.input, Forked) and txn.refused is None:
-        return 0  # all that was taken over waits for workers
+    if not decided and isinstance(replayed.input, Forked) and txn.refused is None:
+        return 0  # all reused work waits for workers
     if not decided and at < len(events):
         return _nothing(events, at, "nothing follows here" if txn.refused is None else txn.refused.message)
     end = at + len(decided)
@@ -412,7 +412,7 @@ def _nothing(events: Sequence[Event], at: int, problem: str) -> Difference:
 
 
 def differing(recorded: Event, decided: Event) -> list[str]:
-    """The fields in which two events differ once both have been through JSON, as a log has."""
+    """Return the fields in which two events differ after both were encoded as JSON, as in a log."""
     if recorded == decided:
         return []
     decided = _DECODE(_ENCODE(decided))
@@ -422,7 +422,7 @@ def differing(recorded: Event, decided: Event) -> list[str]:
 
 
 def _shown(event: Event) -> dict[str, Any]:
-    """An event with its full names, without what it leaves out."""
+    """Return the fields of an event by their full names, without those that have default values."""
     plain = {name: getattr(event, name) for name in Event.__struct_fields__}
     empty: tuple[Any, ...] = (None, "", 0, False, {})
     return {name: value for name, value in plain.items() if value not in empty or name == "type"}

@@ -160,7 +160,7 @@ class FirstEventsBuilder:
     # -- the head ------------------------------------------------------------------------------------------------------
 
     def _head(self, head: Head, now: int) -> None:
-        asked = self._log.events[0].payload
+        request = self._log.events[0].payload
         old = self._origin
         origin: dict[str, Any] = {"execution_id": str(old.execution_id), "seq": old.seq, "how": old.how}
         if old.step:
@@ -170,8 +170,8 @@ class FirstEventsBuilder:
             payload["workload"] = head.workload
         if head.scope:
             payload["scope"] = head.scope
-        if "priority" in asked:
-            payload["priority"] = asked["priority"]
+        if "priority" in request:
+            payload["priority"] = request["priority"]
         if head.files:
             payload["files"] = head.files
         if head.file:
@@ -205,10 +205,10 @@ class FirstEventsBuilder:
 
     def _command(self, event: Event) -> int:
         """Return the id of an event's command, which is the id of the event that issues it."""
-        known = self._commands.get(event.command_id)
-        if known is None:
-            known = self._commands[event.command_id] = moved(self._base, len(self._out))
-        return known
+        command_id = self._commands.get(event.command_id)
+        if command_id is None:
+            command_id = self._commands[event.command_id] = moved(self._base, len(self._out))
+        return command_id
 
     def _scheduled(self, event: Event) -> dict[str, Any]:
         step = self._steps.get(event.step, event.step)
@@ -294,7 +294,7 @@ class FirstEventsBuilder:
         if not names and not loops:
             return names
         old, new = str(self._origin.execution_id).encode(), str(execution_id).encode()
-        here = b"noetl://execution/" + old + b"/"
+        old_prefix = b"noetl://execution/" + old + b"/"
         pattern = re.compile(
             rb"noetl://execution/"
             + old
@@ -307,13 +307,15 @@ class FirstEventsBuilder:
             if match[1] is not None and (match[1].decode(), match[2].decode()) not in names:
                 return match[0]
             return (
-                match[0].replace(here, b"noetl://execution/" + new + b"/").replace(b'"' + old + b'"', b'"' + new + b'"')
+                match[0]
+                .replace(old_prefix, b"noetl://execution/" + new + b"/")
+                .replace(b'"' + old + b'"', b'"' + new + b'"')
             )
 
         for event in self._out:
             if event.payload:
                 body = _ENCODE(event.payload)
-                if here in body:
+                if old_prefix in body:
                     event.payload = _DECODE(pattern.sub(renamed, body))
         return names
 

@@ -135,8 +135,8 @@ def for_retry(log: Log, step: str = "") -> Chosen:
 def _run_of_step(log: Log, step: str) -> RecordedRun:
     step_run = log.latest(step)
     if step_run is None:
-        known = ", ".join(dict.fromkeys(name for name, _ in log.runs)) or "none"
-        raise RequestRejected(f"step {step[:128]!r} has not run; steps that have: {known}")
+        steps = ", ".join(dict.fromkeys(name for name, _ in log.runs)) or "none"
+        raise RequestRejected(f"step {step[:128]!r} has not run; steps that have: {steps}")
     return step_run
 
 
@@ -273,15 +273,15 @@ class _Items:
             path = event.iteration
             if path is None:
                 continue
-            known = self.by_path.get(path)
-            if known is not None:
-                known.append(event)
+            events = self.by_path.get(path)
+            if events is not None:
+                events.append(event)
             else:
                 self.by_path[path] = [event]
                 for depth in range(len(path)):
                     self.below.setdefault(path[:depth], set()).add(path[depth])
-            kept = event.type == "loop.iteration.failed" and not again and not is_closing(event)
-            if kept or event.type == "loop.iteration.done":
+            has_failed = event.type == "loop.iteration.failed" and not again and not is_closing(event)
+            if has_failed or event.type == "loop.iteration.done":
                 self.over.add(path)
 
     def events(self, path: Path) -> list[Event]:
@@ -301,43 +301,43 @@ class _Items:
         behind = max(parts) + 1
         again = [index for index in range(behind) if (*path, index) not in self.over]
         cuts = _cuts(again, behind, plan) if self.parted else []
-        kept: list[Event] = []
+        reused: list[Event] = []
         first = 0
         for index in range(behind):
             if cuts and index == first:
                 last = cuts.pop(0)
-                kept.append(self._command(path, first, last))
+                reused.append(self._command(path, first, last))
                 first = last
             events = parts.get(index, [])
             if not events or events[0].type != "loop.iteration.started":
                 events = [self._begun((*path, index)), *events]
-            kept += events
-        return kept
+            reused += events
+        return reused
 
     def _outer(self, path: Path) -> list[Event]:
-        kept: list[Event] = []
+        reused: list[Event] = []
         for index in sorted(self.below.get(path, ())):
-            here = (*path, index)
-            begin = self.by_path.get(here, [])
+            item_path = (*path, index)
+            begin = self.by_path.get(item_path, [])
             inner = next((event for event in begin if event.type == "loop.started"), None)
             if inner is None:
                 return []  # later items cannot be kept without this one, so the step runs again
-            items = self.events(here)
-            if here not in self.over:
+            items = self.events(item_path)
+            if item_path not in self.over:
                 inner.at = self.now
-            kept += [self._begun(here), _bare(inner), *items]
-            if here in self.over:
-                kept += [_bare(event) for event in begin if event.type in _OUTER_ENDS]
-        return kept if self.over or any(event.task for event in kept) else []
+            reused += [self._begun(item_path), _bare(inner), *items]
+            if item_path in self.over:
+                reused += [_bare(event) for event in begin if event.type in _OUTER_ENDS]
+        return reused if self.over or any(event.task for event in reused) else []
 
     def _begun(self, path: Path) -> Event:
-        known = next((event for event in self.by_path.get(path, ()) if event.type == "loop.iteration.started"), None)
-        if known is None:
+        started = next((event for event in self.by_path.get(path, ()) if event.type == "loop.iteration.started"), None)
+        if started is None:
             return Event("loop.iteration.started", self.now, self.step.name, self.run, path)
         if path not in self.over:
             # It goes on now: its duration has no part of the time between the two runs.
-            known.at = self.now
-        return _bare(known)
+            started.at = self.now
+        return _bare(started)
 
     def _command(self, path: Path, first: int, last: int) -> Event:
         payload = {"reason": "loop", "items": [list(path), first, last]}

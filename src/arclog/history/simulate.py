@@ -138,7 +138,7 @@ class Simulation:
                 break
             if not self._step():
                 break
-        # What has ended all the same did not need them.
+        # Step runs that ended without these answers did not need them.
         unanswered = [call for call in self.unanswered if self.state.run_of(call.step, call.run) is not None]
         return Simulated(self.state, self.events, unanswered, self.assumed, is_cut)
 
@@ -157,8 +157,8 @@ class Simulation:
 
     # -- inputs -----------------------------------------------------------------------------------------------------------
 
-    def _put(self, given: Input) -> Txn:
-        return self._take(self._decision().run(given))
+    def _put(self, incoming: Input) -> Txn:
+        return self._take(self._decision().run(incoming))
 
     def _decision(self) -> Decision:
         base = moved(self.state.execution_id, 1 + len(self.events))
@@ -207,7 +207,7 @@ class Simulation:
         return self._put(signal).refused is None or bool(self._signals)
 
     def _come_to(self, step: str) -> None:
-        """Carry out what the log answers of a step that a signal is about."""
+        """Run the commands of the step that a signal concerns, as far as the log has answers."""
         mine = [
             entry
             for entry in self._ready
@@ -249,7 +249,7 @@ class Simulation:
         return 1 if place is None else place.attempt or 1
 
     def _fire(self) -> bool:
-        """Let the next timer fire that ends something: a wait, a delay, or what took too long in the log as well."""
+        """Fire the next timer that ends a wait or a delay, or whose time limit also expired in the log."""
         due = [(moment, timer) for timer, moment in self.state.timers.items() if self._ends(timer)]
         if not due:
             return False
@@ -308,8 +308,8 @@ class Simulation:
             return self._complete(move, Outcome(result=config.get("data")))
         answer = self._answer(place, move.attempt, config, plan.kind)
         if answer is None:
-            known = "no such call was recorded" if move.attempt == 1 else f"attempt {move.attempt} was not recorded"
-            self._miss(place, plan.kind, move.attempt, known, config)
+            reason = "no such call was recorded" if move.attempt == 1 else f"attempt {move.attempt} was not recorded"
+            self._miss(place, plan.kind, move.attempt, reason, config)
             raise Unanswered
         if answer.record is None:
             self._late.add(place[:2])
@@ -370,9 +370,9 @@ class Simulation:
         """The record with the parts of a stored result that this playbook's routing reads."""
         if "result_ref" not in record or self._read is None:
             return record
-        known = {**(record.get("extracted") or {}), **(record.get("left_out") or {})}
+        available = {**(record.get("extracted") or {}), **(record.get("left_out") or {})}
         paths = payload_paths(move.task.plan, self.program.demand[step.name])
-        missing = {path_text(path): path for path in paths if path and path_text(path) not in known}
+        missing = {path_text(path): path for path in paths if path and path_text(path) not in available}
         if not missing:
             return record
         try:
@@ -417,7 +417,7 @@ def simulate(
     read: Reader | None = None,
     meter: Callable[[], Meter | None] = lambda: None,
 ) -> Simulated:
-    """Run `program` against what a run of `old` has recorded."""
+    """Run `program` against the recorded outcomes of a run of `old`."""
     answers = Answers(recorded, old, renamed, program)
     simulation = Simulation(program, execution_id, answers, recorded, limits, strict=strict, read=read, meter=meter)
     return simulation.run(request)

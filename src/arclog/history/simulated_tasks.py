@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from arclog.history.simulate import Simulation
 
 
-# What the tasks of a recorded run came to, by call: the answers that a simulation gives instead of running tools.
+# The outcomes of the tasks of a recorded run, by call. A simulation uses these answers instead of running tools.
 #
 # A call is named by step, run, item, task, task run and attempt. A call that a changed playbook makes in another place is
 # answered by a recorded call of the same task and item that had the same inputs.
@@ -59,7 +59,7 @@ class RecordedCall(Struct):
     #: the inputs in task.started; None if it had none, or if its start is not in the log
     inputs: Any = None
     attempts: dict[int, Answer] = {}
-    #: it has answered another call
+    #: whether it has answered a call already
     used: bool = False
 
 
@@ -109,9 +109,9 @@ class Answers:
             return
         record = event.payload.get("outcome") or {}
         attempt = (record.get("meta") or {}).get("attempt") or event.attempt or 1
-        known = call.attempts.get(attempt)
+        answer = call.attempts.get(attempt)
         if is_closing(event) or record.get("status") is None:
-            if known is None:
+            if answer is None:
                 call.attempts[attempt] = Answer(None, index)
         else:
             call.attempts[attempt] = Answer(record, index)
@@ -121,7 +121,7 @@ class Answers:
         return self._ends.get((step, run, path), 0)
 
     def at(self, index: int) -> int:
-        """When an event happened."""
+        """Return the time of an event."""
         return self._events[index].at
 
     def find(self, place: Place, attempt: int, inputs: Any) -> tuple[RecordedCall | None, Answer | None]:
@@ -158,7 +158,7 @@ def same_inputs(recorded: Any, config: dict[str, Any]) -> bool:
     return (recorded or {}) == config or encode(recorded or {}) == encode(config)
 
 
-#: Events of a report, about: a longer one is sent in pieces.
+#: Approximate number of events of a report. A longer report is sent in parts.
 _PIECE = 400
 
 
@@ -167,7 +167,7 @@ class Unanswered(Exception):
 
 
 class Carrying:
-    """Carries one command out, as a worker would."""
+    """Executes one command as a worker would."""
 
     def __init__(self, simulation: Simulation, command: Command, step: StepProgram) -> None:
         self._simulation = simulation
@@ -265,7 +265,7 @@ class Carrying:
         while True:
             move: Run | Ask | Over = core.next_move(pipeline, step, most)
             if isinstance(move, Ask):
-                move = core.asked(pipeline, step, frame, most)
+                move = core.guarded_move(pipeline, step, frame, most)
             if isinstance(move, Over):
                 return move
             record = self._attempt(pipeline, move, frame)

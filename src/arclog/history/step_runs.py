@@ -10,7 +10,7 @@ from arclog.core.transitions.apply import newer_log
 from arclog.model.events import REGISTRY, Event, is_closing, is_newer
 from arclog.plan.program import Program
 
-#: Events that say something of a step run as a whole.
+#: Events that concern a step run as a whole.
 BOUNDARIES = frozenset({"step.scheduled", "step.done", "step.failed", "next.evaluated", "loop.done"})
 _TYPE, _VERSION = attrgetter("type"), attrgetter("version")
 #: (step, run)
@@ -101,7 +101,7 @@ class Log:
             if event.informative:
                 continue
             if event.run:
-                # Most events are of the same step run as the one before, and say nothing of it as a whole.
+                # Most events belong to the same step run as the previous event, and do not concern it as a whole.
                 if event.run == run and event.step == step and event.type not in BOUNDARIES:
                     own.append(index)
                     continue
@@ -117,7 +117,7 @@ class Log:
                 self.started = index
 
     def _of_a_step(self, index: int, event: Event, newest: dict[str, int]) -> list[int]:
-        """Where the indexes of further events of the same step run go."""
+        """Return the list that collects the indexes of further events of the same step run."""
         key = (event.step, event.run)
         kind = event.type
         if kind == "step.scheduled":

@@ -37,7 +37,20 @@ _DEEPEST = 100
 #: Names that come from the engine.
 _ENGINE = frozenset({"execution_id", "event", "_task", "_attempt", "run"})
 #: Config keys that identify the request to an external system. The first one present is shown.
-_ASKED = ("url", "endpoint", "command", "query", "path", "key", "uri", "source", "subject", "image", "file", "code")
+_REQUEST_KEYS = (
+    "url",
+    "endpoint",
+    "command",
+    "query",
+    "path",
+    "key",
+    "uri",
+    "source",
+    "subject",
+    "image",
+    "file",
+    "code",
+)
 #: Those among them that only requests have. `code`, `key` and `path` may be the names of any input.
 _REQUESTS = ("url", "endpoint", "command", "query", "uri", "subject", "image")
 
@@ -88,7 +101,7 @@ class _Place(Struct, frozen=True):
     in_tasks: bool = False
 
 
-class Kept(Struct, frozen=True):
+class ReusedEvents(Struct, frozen=True):
     """The events that a run kept of another one, whose playbook may have been different."""
 
     #: id of the other run
@@ -102,9 +115,9 @@ class Kept(Struct, frozen=True):
 class Tracer:
     """Traces values of one run."""
 
-    def __init__(self, plan: Plan, events: Sequence[Event], max_nodes: int, kept: Kept | None = None) -> None:
+    def __init__(self, plan: Plan, events: Sequence[Event], max_nodes: int, reused: ReusedEvents | None = None) -> None:
         self._plan = plan
-        self._kept = kept
+        self._reused = reused
         self._steps: dict[str, StepPlan] = {step.name: step for step in plan.steps}
         self._events = events
         self._log = Log(events)
@@ -158,8 +171,8 @@ class Tracer:
         if not rest:
             return ""
         if name == "ctx":
-            known = dict.fromkeys((*self._plan.ctx, *self._setting))
-            return "" if rest[0] in known else (_members("ctx", known) if known else "ctx is empty")
+            declared = dict.fromkeys((*self._plan.ctx, *self._setting))
+            return "" if rest[0] in declared else (_members("ctx", declared) if declared else "ctx is empty")
         step = self._steps.get(name)
         if step is not None and step.loop is not None and step.loop.inner is None and rest[0] == "results" and rest[1:]:
             total = self._item_count(name)
@@ -177,17 +190,17 @@ class Tracer:
 
     def _name(self, path: Path, place: _Place) -> Node | None:
         """Return the value that a name referred to at a place; None if that is unknown."""
-        known = self._made.get((path, place))
-        if known is None:
+        node = self._made.get((path, place))
+        if node is None:
             if self._depth >= _DEEPEST:
                 self.is_cut = True
                 return None
             self._depth += 1
-            known = self._node_at(path, place)
+            node = self._node_at(path, place)
             self._depth -= 1
-            if known is not None:
-                self._made[path, place] = known
-        return known
+            if node is not None:
+                self._made[path, place] = node
+        return node
 
     def _node_at(self, path: Path, place: _Place) -> Node | None:
         name = str(path[0])
@@ -327,9 +340,9 @@ class Tracer:
 
     def _set(self, index: int, role: str, key: str, path: Path) -> Node:
         """Return the value that a rule of a task's policy set in ctx or iter."""
-        known = self._made.get((role, index, key, path))
-        if known is not None:
-            return known
+        cached = self._made.get((role, index, key, path))
+        if cached is not None:
+            return cached
         event = self._events[index]
         task = self._task_plan(event)
         name = (event.step, event.task, role, key, *path)
@@ -509,9 +522,9 @@ class Tracer:
 
     def _task(self, index: int, path: Path) -> Node:
         """Return the result of a task."""
-        known = self._made.get(("task", index, path))
-        if known is not None:
-            return known
+        cached = self._made.get(("task", index, path))
+        if cached is not None:
+            return cached
         event = self._events[index]
         task_plan = self._task_plan(event)
         record = event.payload.get("outcome") or {}
@@ -611,10 +624,10 @@ class Tracer:
         """Return whether a value was computed before a fork or retry, by a step that has changed since. Its template is
         not the one in this run's playbook, so the node only names the run that has it.
         """
-        kept = self._kept
-        if kept is None or index >= kept.events or (kept.changed is not None and step not in kept.changed):
+        reused = self._reused
+        if reused is None or index >= reused.events or (reused.changed is not None and step not in reused.changed):
             return False
-        node.origin = {"kept_from": kept.execution_id}
+        node.origin = {"kept_from": reused.execution_id}
         return True
 
     def _read(self, node: Node, raw: Any, below: Path, place: _Place, at: Any) -> None:
@@ -650,9 +663,9 @@ class Tracer:
             sources=[],
         )
 
-    def _last(self, wanted: Any, before: int | None = None) -> int:
+    def _last(self, matches: Any, before: int | None = None) -> int:
         last = len(self._events) if before is None else before
-        return next((index for index in range(last - 1, -1, -1) if wanted(self._events[index])), -1)
+        return next((index for index in range(last - 1, -1, -1) if matches(self._events[index])), -1)
 
 
 def _task_run(event: Event) -> tuple[Any, ...]:
@@ -736,14 +749,14 @@ def _origin(plan: TaskPlan, record: Mapping[str, Any], inputs: Any) -> dict[str,
     if plan.kind in ("noop", "assert", "wait", "approval", "playbook", "workbook"):
         return {}
     values: dict[str, Any] = {}
-    known = inputs if isinstance(inputs, Mapping) else {}
-    for name in _ASKED:
-        value = known.get(name, plan.config.get(name))
+    rendered = inputs if isinstance(inputs, Mapping) else {}
+    for name in _REQUEST_KEYS:
+        value = rendered.get(name, plan.config.get(name))
         if value is not None:
             values[name] = value
             break
-    if "method" in known or "method" in plan.config:
-        values["method"] = known.get("method", plan.config.get("method"))
+    if "method" in rendered or "method" in plan.config:
+        values["method"] = rendered.get("method", plan.config.get("method"))
     for helper in plan.helper:
         for key, value in (record.get(helper) or {}).items():
             if value is not None and key not in ("headers", "traceback"):

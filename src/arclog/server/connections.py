@@ -100,7 +100,7 @@ class JoinedWrites:
         self.is_closing = transport.is_closing
 
     def join(self) -> None:
-        """Keep what is written next, until more is written."""
+        """Hold back the next write until more is written."""
         self._is_joining = True
 
     def write(self, data: bytes) -> None:

@@ -37,7 +37,7 @@ _HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "X-Frame-Options": "DENY",
 }
-#: A header that tells the page that it needs no session. Scripts can read it, unlike most other headers of the page.
+#: A header that shows the page that it needs no session. Scripts can read it, unlike most other headers of the page.
 _OPEN = "open"
 _PAGE = "/index.html"
 _HASHED = "/assets/"
@@ -107,9 +107,9 @@ def _served(file: File, headers: Headers, keep: str) -> Response:
     sent = {**_HEADERS, "Cache-Control": keep, "ETag": file.tag, "Vary": "Accept-Encoding"}
     if file.tag in headers.get("if-none-match", ""):
         return Response(status_code=304, headers=sent)
-    wanted = headers.get("accept-encoding", "")
+    accepted = headers.get("accept-encoding", "")
     for encoding, packed in file.packed.items():
-        if encoding in wanted:
+        if encoding in accepted:
             return Response(packed, 200, {**sent, "Content-Encoding": encoding}, file.kind)
     return Response(file.body, 200, sent, file.kind)
 

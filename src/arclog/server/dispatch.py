@@ -191,12 +191,12 @@ class Route:
                 may_act_for_the_tenant(principal)
             if self.is_audited:
                 await call.services.audit.note(call, principal, "granted")
-        given: list[Any] = []
+        arguments: list[Any] = []
         if self.parameters is not None:
-            given.append(self.parameters.read(call.path_values, call.scope["query_string"]))
+            arguments.append(self.parameters.read(call.path_values, call.scope["query_string"]))
         if self.decoder is not None:
-            given.append(await self._body(call, self.decoder))
-        return await self.handler(call, *given)
+            arguments.append(await self._body(call, self.decoder))
+        return await self.handler(call, *arguments)
 
     async def _body(self, call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
         """The body by the operation's type; an empty one is `{}`. A playbook may be sent as YAML."""

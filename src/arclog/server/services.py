@@ -111,9 +111,9 @@ class ReaderPositions:
 
     def best(self, execution_id: str, dialect: str, names: Sequence[str], after: int) -> ReaderPosition | None:
         """The furthest position from which all records after a seq can still be rendered."""
-        kept = self._positions.get((execution_id, dialect, tuple(names))) or []
+        positions = self._positions.get((execution_id, dialect, tuple(names))) or []
         return max(
-            (position for position in kept if position.rendered <= after),
+            (position for position in positions if position.rendered <= after),
             key=lambda position: position.at,
             default=None,
         )
@@ -121,10 +121,10 @@ class ReaderPositions:
     def keep(self, execution_id: str, dialect: str, names: Sequence[str], position: ReaderPosition) -> None:
         if len(position.state) > _LARGEST:
             return
-        kept = self._positions.put((execution_id, dialect, tuple(names)), [])
-        if position not in kept:
-            kept.append(position)
-            del kept[:-_POSITIONS]
+        positions = self._positions.put((execution_id, dialect, tuple(names)), [])
+        if position not in positions:
+            positions.append(position)
+            del positions[:-_POSITIONS]
 
 
 def position_of(reader: Reader, at: int, rendered: int) -> ReaderPosition:
@@ -175,9 +175,9 @@ class Services:
     clock: Clock
     #: API keys
     book: AccessBook
-    #: what callers were granted and denied
+    #: requests that were granted and denied
     audit: Audit
-    #: authentication and sign-in; None if nobody can sign in
+    #: authentication and sign-in; None if sign-in is not possible
     gate: Gate | None = None
     #: called when a key is created here
     key_made: Callable[[], None] = field(default=_nothing)

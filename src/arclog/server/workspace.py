@@ -120,9 +120,9 @@ class BoundCredentials:
 
     def _own(self, scope: str) -> str:
         """Return the scope of a credential."""
-        wanted = _scope_of(scope)
-        self._boundary.check_tenant(wanted.tenant)
-        part = self._boundary.part(wanted.project, wanted.environment)
+        requested = _scope_of(scope)
+        self._boundary.check_tenant(requested.tenant)
+        part = self._boundary.part(requested.project, requested.environment)
         return "/".join(name for name in (part.tenant, part.project, part.environment) if name)
 
 

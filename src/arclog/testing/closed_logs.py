@@ -226,7 +226,7 @@ class _Walk:
         del self.commands[event.command_id]
 
     def manifest(self, event: Event) -> None:
-        if "items" in event.payload:  # the command was to read the items of the loop, and has
+        if "items" in event.payload:  # the command has read the items of the loop, which was its only task
             key = (event.step, event.run)
             self.commands = {command: of for command, of in self.commands.items() if of != key}
 
@@ -284,7 +284,7 @@ def check_events(events: Sequence[Event]) -> None:
 
 Record = Mapping[str, Any]
 
-#: name → what it opens, in the dialects that spell the status layers; names that a dialect does not use do no harm
+#: name → the kind of thing that it opens, in dialects with status layers; a dialect need not use every name
 _OPENS = {
     "playbook.initialized": "playbook", "playbook_started": "playbook",
     "workflow.initialized": "workflow", "workflow_started": "workflow",
@@ -314,7 +314,7 @@ _NAMED_BY = {
 def check_layers(dialect: str, records: Sequence[Record]) -> None:
     """Check the records of a dialect with status layers: lifecycle, wire, legacy."""
     open_now: Counter[Any] = Counter()
-    seen: Counter[Any] = Counter()
+    openings: Counter[Any] = Counter()
     for record in records:
         name = record["event_type"]
         if record.get("informative"):
@@ -324,11 +324,11 @@ def check_layers(dialect: str, records: Sequence[Record]) -> None:
             layer = table.get(name)
             if layer is not None:
                 key = (layer, *(where.get(part) for part in _NAMED_BY[layer]))
-                seen[key] += change == 1
+                openings[key] += change == 1
                 open_now[key] += change
                 # A run that is refused, or cancelled while it is pending, ends without having begun.
                 assert open_now[key] in (0, 1) or layer == "playbook", f"{dialect}: {name} of {key} out of order"
-                assert seen[key] <= 1, f"{dialect}: {key} was opened twice"
+                assert openings[key] <= 1, f"{dialect}: {key} was opened twice"
     still_open = [key for key, count in open_now.items() if count > 0]
     assert not still_open, f"{dialect}: never closed: {still_open}"
 

@@ -42,7 +42,7 @@ def family(seed: int) -> Family:
     branching, calm = seed % 2 == 1, seed % 4 < 2
     children: list[Drawn] = []
     for number in range(draw.randint(0, 3)):
-        # Each calls only those that were created before it, so that none calls itself.
+        # Each playbook calls only playbooks that were created before it, so that none calls itself.
         name = f"kid{number}"
         kid = _Any(draw.randint, draw.random() < 0.3, calm, name, [f"kid{n}" for n in range(number)])
         children.append(Drawn(json.dumps(kid.playbook()), kid.branching, seed))
@@ -51,7 +51,7 @@ def family(seed: int) -> Family:
 
 
 class _Any(Draw):
-    """A playbook of every construct."""
+    """Builds a playbook that may use every construct."""
 
     def __init__(
         self, integer: Callable[[int, int], int], branching: bool, calm: bool, name: str, callable_: list[str]

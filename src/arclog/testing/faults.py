@@ -71,7 +71,7 @@ class FaultyStore:
 
 
 def faulty(below: Store, before: Before | None = None, after: After | None = None) -> tuple[Store, FaultyStore]:
-    """The wrapper, as the port and as itself."""
+    """The wrapper, typed both as the port and as itself."""
     wrapper = FaultyStore(below, before, after)
     return cast("Store", wrapper), wrapper
 

@@ -209,7 +209,7 @@ class World:
         self._crash_wanted.set()
 
     @property
-    def here(self) -> Life:
+    def current_life(self) -> Life:
         assert self.life is not None, "no life has begun"
         return self.life
 
@@ -241,7 +241,7 @@ class World:
             try:
                 ended, _ = await asyncio.wait((*waiting, *life.tasks), return_when=asyncio.FIRST_COMPLETED)
                 if deadline in ended:
-                    raise NeverEnds(str(await self.here.api.why(str(self.execution_id))))
+                    raise NeverEnds(str(await self.current_life.api.why(str(self.execution_id))))
                 if not crashed.done() and going in ended:
                     going.result()
                     return await self.state()
@@ -286,7 +286,7 @@ class World:
         executions = await self.store.executions()
         if executions:
             self.execution_id = executions[-1].execution_id
-            await self.free(self.here)
+            await self.free(self.current_life)
         else:
             await self.start()
 

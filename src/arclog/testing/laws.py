@@ -36,7 +36,7 @@ def rendered_log(dialect: str, log: Log) -> list[Rendered]:
 
 
 def check_dialects(log: Log, cursor: int) -> None:
-    """All laws; `cursor` is where a second reader begins."""
+    """Check all laws. A second reader begins at `cursor`."""
     for dialect in DIALECTS:
         records = rendered_log(dialect, log)
         assert all(a.seq <= b.seq for a, b in pairwise(records)), f"{dialect} is out of order"
@@ -88,7 +88,7 @@ def check_commands(records: Sequence[Rendered]) -> None:
 
 
 def check_run(rendered: Sequence[Rendered]) -> None:
-    """One beginning, one end, a key for each record, and every attempt of a step in its order."""
+    """Check that there is one beginning, one end and a key for each record, and that attempts of a step are in order."""
     records = [record.record for record in rendered]
     assert len({record["idempotencyKey"] for record in records}) == len(records), "two records share a key"
     kinds = [record["eventType"] for record in records]
@@ -122,7 +122,7 @@ _STEP_ENDS = {"step.done", "step.failed"}
 
 
 def check_log(stored: Sequence[StoredEvent], name: str = "test", *, one_process: bool = True) -> None:
-    """All laws over the log of one run that has ended. Ids rise with seq only while one process at a time writes."""
+    """Check all laws for the log of one run that has ended. Ids rise with seq only while one process at a time writes."""
     events = [stored_event.event for stored_event in stored]
     begun = any(event.type == "playbook.started" for event in events)
     assert [stored_event.seq for stored_event in stored] == list(range(1, len(stored) + 1)), "seq has gaps"

@@ -88,7 +88,7 @@ class Planted:
 
 async def _lose_lease(world: World, execution_id: int, step: str, path: tuple[int, ...]) -> None:
     """The lease of the command that runs this task ends, as if its worker had died."""
-    life = world.here
+    life = world.current_life
     state = (await life.engine.live.folded(execution_id)).state
     for record in await world.store.commands(execution_id):
         command = state.commands.get(record.command_id)

@@ -297,7 +297,7 @@ class Draw:
         }
 
     def countable(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """No join counts further than the arcs that lead to it."""
+        """Limit the count of each join to the number of arcs that lead to it."""
         targets = [arc["step"] for step in steps for arc in step.get("next", {}).get("arcs", ())]
         for step in steps:
             join = step.get("spec", {}).get("join")
@@ -315,7 +315,7 @@ def by_seed(seed: int) -> Drawn:
 
 @st.composite
 def playbooks(draw: st.DrawFn) -> Drawn:
-    """Any of them, drawn by hypothesis: slower, but a failing one is shrunk."""
+    """Return a strategy for random playbooks. It is slower than a seed, but hypothesis shrinks a failing playbook."""
     branching = draw(st.booleans())
     made = Draw(lambda low, high: draw(st.integers(low, high)), branching).playbook()
     return Drawn(json.dumps(made), branching)

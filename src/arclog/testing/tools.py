@@ -32,7 +32,7 @@ def task_context(
     **changes: Any,
 ) -> TaskContext:
     """A context with plain defaults; any field can be given."""
-    kept = recorder or Recorder()
+    recording = recorder or Recorder()
     values: dict[str, Any] = {
         "execution_id": "1",
         "step": "start",
@@ -43,8 +43,8 @@ def task_context(
         "workload": {},
         "ctx": {},
         "timeout_s": 30.0,
-        "log": kept.log,
-        "progress": kept.advance,
+        "log": recording.log,
+        "progress": recording.advance,
         "results": TaskResults(results or MemoryResults(), "default", inline_max_bytes),
         "scope": "default/default/local",
     }

@@ -128,14 +128,14 @@ class SteadyClock:
     def _look(self, elapsed: float) -> None:
         """Compare with the machine's clock."""
         self._look_at = elapsed + _LOOK_S
-        now, there = self._now + int((elapsed - self._at) * self._pace * MICROS), self._own.now()
-        ahead, before, pace = there - now, self._ahead, self._pace
+        now, wall = self._now + int((elapsed - self._at) * self._pace * MICROS), self._own.now()
+        ahead, before, pace = wall - now, self._ahead, self._pace
         self._at, self._ahead = elapsed, ahead
         if abs(ahead) <= _SMALL_US:
-            self._now, self._pace, self._rate = there, 1.0, MICROS
+            self._now, self._pace, self._rate = wall, 1.0, MICROS
         elif abs(ahead) > self._max_step_us:
             log.warning("this machine's clock was set by %.1f s; leases and timers follow it", ahead / MICROS)
-            self._now, self._pace, self._rate, self._latest, self._ahead = there, 1.0, MICROS, 0, 0
+            self._now, self._pace, self._rate, self._latest, self._ahead = wall, 1.0, MICROS, 0, 0
             self._write()
             return
         else:
@@ -222,7 +222,7 @@ class StoreClock:
 
     async def measure(self) -> None:
         """Read the store's clock. Raises the store's errors."""
-        asked = self._elapsed()
+        requested_at = self._elapsed()
         store_now = await self._store_time()
         answered = self._elapsed()
         if not self._is_measured:
@@ -231,12 +231,12 @@ class StoreClock:
             if abs(apart) * MICROS > _JUMP_US:
                 log.warning("this machine's clock is %.1f s off the store's; the store's counts", apart)
             return
-        if answered - asked > _SLOW_S:
+        if answered - requested_at > _SLOW_S:
             return
         off = store_now - self._measured - int((answered - self._measured_at) * MICROS)
         self._measured, self._measured_at = store_now, answered
         # This clock is behind the store's by the duration of the request; only a larger difference counts.
-        if off > _JUMP_US or off < -_JUMP_US - round((answered - asked) * MICROS):
+        if off > _JUMP_US or off < -_JUMP_US - round((answered - requested_at) * MICROS):
             log.warning("the store's clock jumped by %.1f s; leases and timers follow it", off / MICROS)
             self._latest = min(self._latest, store_now)
 

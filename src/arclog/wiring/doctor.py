@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 _TENANT = "arclog-doctor"
 
 
-async def diagnosed(settings: Settings, here: Embedded, tenant: str = "", *, served: bool = True) -> Diagnosis:
+async def diagnosed(settings: Settings, runtime: Embedded, tenant: str = "", *, served: bool = True) -> Diagnosis:
     """The checks of this process's store, bus, results and work."""
     probes = [
         *backend_probes(settings),
-        ("clock", lambda: _clock(settings, here)),
-        ("results", lambda: _results(settings, here)),
-        (SECRETS, lambda: _secrets(settings, here)),
-        *WorkDoctor(here.engine, here.api, Boundary.owner(settings, tenant), served=served).probes(),
+        ("clock", lambda: _clock(settings, runtime)),
+        ("results", lambda: _results(settings, runtime)),
+        (SECRETS, lambda: _secrets(settings, runtime)),
+        *WorkDoctor(runtime.engine, runtime.api, Boundary.owner(settings, tenant), served=served).probes(),
     ]
     checks = await examined(probes, settings.number("doctor.check_s"))
-    return Diagnosis(__version__, work.PROTOCOL, here.engine.clock.now(), checks)
+    return Diagnosis(__version__, work.PROTOCOL, runtime.engine.clock.now(), checks)
 
 
 def backend_probes(settings: Settings) -> list[Probe]:
@@ -69,8 +69,8 @@ def can_be_opened(checks: Sequence[Check]) -> bool:
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Embedded]:
     """An embedded arclog with these settings, read-only."""
-    async with embedded(settings, read_only=True, works_here=False) as here:
-        yield here
+    async with embedded(settings, read_only=True, works_here=False) as runtime:
+        yield runtime
 
 
 async def _store(settings: Settings) -> Sequence[Check]:
@@ -88,18 +88,18 @@ async def _store(settings: Settings) -> Sequence[Check]:
     return await store_checks(settings)
 
 
-async def _clock(settings: Settings, here: Embedded) -> Sequence[Check]:
+async def _clock(settings: Settings, runtime: Embedded) -> Sequence[Check]:
     """Leases use the store's clock, so this process's clock must be close to it. The clock of a home follows the
     machine's.
     """
-    before = here.engine.clock.now()
-    there, owner = (
-        (here.engine.wall.now(), "this machine")
+    before = runtime.engine.clock.now()
+    reference, owner = (
+        (runtime.engine.wall.now(), "this machine")
         if keeps_files(settings)
-        else (await here.engine.store.time(), "the store")
+        else (await runtime.engine.store.time(), "the store")
     )
-    own = (before + here.engine.clock.now()) // 2
-    apart = (own - there) / MICROS
+    own = (before + runtime.engine.clock.now()) // 2
+    apart = (own - reference) / MICROS
     detail = f"{abs(apart):.3f} s {'ahead of' if apart >= 0 else 'behind'} {owner}'s"
     if abs(apart) <= settings.number("doctor.max_skew_s"):
         return [Check("clock", OK, detail)]
@@ -109,9 +109,9 @@ async def _clock(settings: Settings, here: Embedded) -> Sequence[Check]:
     return [Check("clock", WARN, detail, "keep the machines' clocks together: run chrony or systemd-timesyncd on each")]
 
 
-async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
+async def _results(settings: Settings, runtime: Embedded) -> Sequence[Check]:
     """Store something, read it back, remove it."""
-    results, summary = here.results, f"{here.results.name}: written, read back and removed"
+    results, summary = runtime.results, f"{runtime.results.name}: written, read back and removed"
     content = os.urandom(32)
     writer = results.writer(_TENANT, content_type="application/octet-stream")
     try:
@@ -134,21 +134,21 @@ async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
     return [Check("results", OK, summary)]
 
 
-async def _secrets(settings: Settings, here: Embedded) -> Sequence[Check]:
+async def _secrets(settings: Settings, runtime: Embedded) -> Sequence[Check]:
     """Check whether this process can open the stored secrets, and whether there are secrets in an unused place."""
-    vault = choose_vault(settings, here.engine.store)
+    vault = choose_vault(settings, runtime.engine.store)
     checks = [await _vault_check(vault)]
     if left := await asyncio.to_thread(left_in_home, settings, vault):
         checks.append(Check(SECRETS, WARN, left, "set them there (arclog secret set), then remove the file"))
-    if (managed := await _managed(settings, here)) is not None:
+    if (managed := await _managed(settings, runtime)) is not None:
         checks.append(managed)
     return checks
 
 
-async def _managed(settings: Settings, here: Embedded) -> Check | None:
+async def _managed(settings: Settings, runtime: Embedded) -> Check | None:
     """Check whether the secret manager accepts this process."""
     try:
-        manager = choose_manager(settings, here.engine.clock)
+        manager = choose_manager(settings, runtime.engine.clock)
         if manager is None:
             return None
         try:

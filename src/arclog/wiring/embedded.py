@@ -290,26 +290,26 @@ class Embedded:
         return self._presence.is_served(execution_ids) if keeps_files(self._settings) else None
 
     async def close(self) -> None:
-        there = self.in_touch = await self._is_store_there() if self._tasks else True
-        if self._tasks and there:
+        reachable = self.in_touch = await self._is_store_there() if self._tasks else True
+        if self._tasks and reachable:
             # The end of a run may arrive here before its reason; the tasks of a run that was stopped in an emergency
             # get no time to finish.
             await last_word(self.control.watch())
-        if self._outbox is not None and there:
+        if self._outbox is not None and reachable:
             await self._outbox.settle(_SETTLE_S)
-        await self._settle_followers(there)
+        await self._settle_followers(reachable)
         for task in reversed(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._upkeep is not None and there:
+        if self._upkeep is not None and reachable:
             await last_word(self._upkeep.give_up())
         if self._toolbox is not None:
             await self._toolbox.close()
-        await (self.children.settle(_SETTLE_S) if there else self.children.close())
+        await (self.children.settle(_SETTLE_S) if reachable else self.children.close())
         await self._webhooks.close()
         if self.engine.run_secrets is not None:
             await self.engine.run_secrets.settle()
-        await self._settle_followers(there)
+        await self._settle_followers(reachable)
         if self._lineage_poster is not None:
             await self._lineage_poster.close()
         await self.engine.close()
@@ -321,9 +321,9 @@ class Embedded:
         if self._scratch is not None:
             self._scratch.remove()
 
-    async def _settle_followers(self, there: bool) -> None:
+    async def _settle_followers(self, reachable: bool) -> None:
         for follower in (self.publisher, self._lineage):
-            if follower is not None and there:
+            if follower is not None and reachable:
                 await follower.settle(_SETTLE_S)
 
     async def _is_store_there(self) -> bool:
@@ -413,18 +413,18 @@ async def embedded(
             engine.run_secrets = RunSecrets(engine, lambda: choose_vault(settings, store))
             book = store if isinstance(store, CrashBook) else None
             marks = None if read_only else FileMarks(home, owner, is_shared=book is not None)
-            here = Embedded(settings, home, store, engine, owner, secrets, kinds or tool_kinds())
+            runtime = Embedded(settings, home, store, engine, owner, secrets, kinds or tool_kinds())
             try:
                 if marks is not None:
                     await engine.keep_marks(marks, book, owner)
                 if not read_only:
-                    await here.open_bus()
-                yield here
+                    await runtime.open_bus()
+                yield runtime
             finally:
-                await here.close()
+                await runtime.close()
                 if marks is not None:
                     marks.close()
-                if not read_only and here.in_touch:
+                if not read_only and runtime.in_touch:
                     await last_word(minter.give_up())
     finally:
         await store.close()

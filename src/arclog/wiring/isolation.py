@@ -29,7 +29,7 @@ async def has_several_tenants(settings: Settings, book: AccessBook) -> bool:
 
 
 async def isolate(settings: Settings, toolbox: Toolbox, *, several: bool) -> None:
-    """Restrict a worker to what its machine can isolate. Raises SettingsError if it must not serve several tenants.
+    """Restrict a worker to the tasks that its machine can isolate. Raises SettingsError if it must not serve several tenants.
     Until this returns, only tasks of one tenant run.
     """
     toolbox.serves_one_tenant = True

@@ -77,15 +77,15 @@ class KindSpecs(Mapping[str, KindSpec]):
 
 def _declared() -> Iterator[tuple[str, str]]:
     """(kind, 'module:attribute') of every installed distribution; the first on the path wins, as for imports."""
-    seen = set()
+    names = set()
     for folder in dict.fromkeys(sys.path):
         for text in _entry_points(folder or "."):
             if f"[{GROUP}]" not in text:
                 continue
             for line in text.partition(f"[{GROUP}]")[2].partition("\n[")[0].splitlines():
                 name, equals, value = (part.strip() for part in line.partition("="))
-                if equals and name not in seen:
-                    seen.add(name)
+                if equals and name not in names:
+                    names.add(name)
                     yield name, value
 
 

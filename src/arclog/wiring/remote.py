@@ -53,8 +53,8 @@ class Remote:
 async def remote(settings: Settings) -> AsyncIterator[Remote]:
     """The server that settings name."""
     async with AsyncClient(settings=settings) as client:
-        there = Remote(client)
+        runtime = Remote(client)
         try:
-            yield there
+            yield runtime
         finally:
-            there.worker.cancel()
+            runtime.worker.cancel()

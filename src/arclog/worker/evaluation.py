@@ -43,9 +43,9 @@ class Evaluating:
         self._results = results
 
     async def guards(self, pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
-        """Return the next move when `choose`, `while` or `until` decide; see `core.flow.pipeline.asked`."""
+        """Return the next move when `choose`, `while` or `until` decide; see `core.flow.pipeline.guarded_move`."""
         return await self._evaluated(
-            lambda: core.asked(pipeline, step, frame, max_task_runs), stored=_reads_stored(pipeline, frame)
+            lambda: core.guarded_move(pipeline, step, frame, max_task_runs), stored=_reads_stored(pipeline, frame)
         )
 
     async def config(

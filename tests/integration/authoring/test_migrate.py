@@ -167,7 +167,7 @@ def test_a_second_run_changes_nothing() -> None:
     assert again.changes == []
 
 
-def one(step: str) -> str:
+def single_step(step: str) -> str:
     return f"metadata: {{name: p}}\nworkflow:\n  - step: a\n    tool: {{kind: noop}}\n  - step: start\n{step}"
 
 
@@ -251,8 +251,8 @@ def one(step: str) -> str:
     ],
 )  # fmt: skip
 def test_single_forms(old: str, new: str) -> None:
-    done = migrated(one(old))
-    assert done.text == one(new)
+    done = migrated(single_step(old))
+    assert done.text == single_step(new)
     assert [str(finding) for finding in done.undecided] == []
     assert migrated(done.text).text == done.text
 
@@ -270,8 +270,8 @@ def test_single_forms(old: str, new: str) -> None:
     ],
 )
 def test_what_is_not_certain_is_left_and_listed(step: str) -> None:
-    done = migrated(one(step))
-    assert done.text == one(step)
+    done = migrated(single_step(step))
+    assert done.text == single_step(step)
     assert done.undecided
     assert all(finding.at.line > 5 for finding in done.undecided)
 
@@ -402,16 +402,16 @@ def test_the_command_prints_the_text_and_lists_what_is_undecided(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "old.yaml"
-    file.write_text(one("    tool: {kind: noop}\n    next: a\n"))
+    file.write_text(single_step("    tool: {kind: noop}\n    next: a\n"))
     assert command(["migrate", str(file)]) == 0
     captured = capsys.readouterr()
-    assert captured.out == one("    tool: {kind: noop}\n    next: {arcs: [{step: a}]}\n")
+    assert captured.out == single_step("    tool: {kind: noop}\n    next: {arcs: [{step: a}]}\n")
     assert captured.err == ""
     assert command(["migrate", str(file), "--diff"]) == 0
     assert "+    next: {arcs: [{step: a}]}" in capsys.readouterr().out
     assert command(["migrate", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["changed"] is True
-    file.write_text(one("    tool: {kind: noop}\n    sink: x\n"))
+    file.write_text(single_step("    tool: {kind: noop}\n    sink: x\n"))
     assert command(["migrate", str(file)]) == 1
     captured = capsys.readouterr()
     assert captured.out == file.read_text()

@@ -18,7 +18,7 @@ def migrated(text: str) -> Migration:
     return migrate(text, "p.yaml", installed_kinds())
 
 
-def one(step: str) -> str:
+def single_step(step: str) -> str:
     return f"metadata: {{name: p}}\nworkflow:\n  - step: start\n{step}"
 
 
@@ -261,8 +261,8 @@ workflow:
     ],
 )
 def test_single_forms(old: str, new: str) -> None:
-    done = migrated(one(old))
-    assert done.text.endswith(one(new).partition("workflow:")[2])
+    done = migrated(single_step(old))
+    assert done.text.endswith(single_step(new).partition("workflow:")[2])
     assert [str(finding) for finding in done.undecided] == []
     assert migrated(done.text).text == done.text
 
@@ -295,7 +295,7 @@ def test_values_that_an_arc_hands_to_main() -> None:
 
 
 def test_values_that_a_step_gives_its_own_templates() -> None:
-    text = one(
+    text = single_step(
         '    type: http\n    with: {id: 7}\n    url: "https://x.org/{{ id }}{% for n in [id] %}{{ n }}{% endfor %}"\n'
     )
     done = migrated(text)
@@ -317,10 +317,10 @@ def test_values_that_a_step_gives_its_own_templates() -> None:
     ],
 )
 def test_what_is_not_certain_is_listed_on_its_line(step: str, line: int, words: str) -> None:
-    done = migrated(one(step))
-    found = [finding for finding in done.undecided if words in f"{finding.message} {finding.hint}"]
-    assert found, [str(finding) for finding in done.undecided]
-    assert abs(found[0].at.line - line) <= 1
+    done = migrated(single_step(step))
+    findings = [finding for finding in done.undecided if words in f"{finding.message} {finding.hint}"]
+    assert findings, [str(finding) for finding in done.undecided]
+    assert abs(findings[0].at.line - line) <= 1
 
 
 def test_templates_in_the_workload_are_listed() -> None:

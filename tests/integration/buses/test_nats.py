@@ -62,10 +62,10 @@ async def test_a_user_with_a_password_gets_in_and_a_wrong_one_is_told_without_it
         where = server.url.removeprefix("nats://")
         assert await carries(settings_for(f"nats://joe:{QUOTED}@{where}"))
         for wrong in (f"nats://joe:hunter2@{where}", f"nats://{where}"):
-            with pytest.raises(SettingsError, match="rejects the login") as found:
+            with pytest.raises(SettingsError, match="rejects the login") as raised:
                 await carries(settings_for(wrong))
-            assert "hunter2" not in str(found.value)
-            assert "ARCLOG_BUS_CREDS_FILE" in str(found.value)
+            assert "hunter2" not in str(raised.value)
+            assert "ARCLOG_BUS_CREDS_FILE" in str(raised.value)
 
 
 async def test_a_token_gets_in() -> None:
@@ -144,11 +144,11 @@ async def test_tls_with_a_client_certificate(tmp_path: Path) -> None:
 
 
 async def test_a_server_without_tls_never_sees_the_password(nats_server: NatsServer) -> None:
-    said: list[bytes] = []
+    messages: list[bytes] = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"server_id":"x","version":"2.12.0","max_payload":1048576,"headers":true}\r\n')
-        said.append(await reader.read(1000))
+        messages.append(await reader.read(1000))
         writer.close()
 
     spy = await asyncio.start_server(listen, "127.0.0.1", 0)
@@ -156,7 +156,7 @@ async def test_a_server_without_tls_never_sees_the_password(nats_server: NatsSer
     for url in (f"tls://joe:hunter2@127.0.0.1:{port}", nats_server.url.replace("nats://", "tls://joe:hunter2@")):
         with pytest.raises(SettingsError, match="does not use TLS"):
             await carries(settings_for(url))
-    assert said == [b""]
+    assert messages == [b""]
     spy.close()
     await spy.wait_closed()
 
@@ -172,10 +172,10 @@ async def test_a_server_without_tls_never_sees_the_password(nats_server: NatsSer
     ],
 )
 def test_an_address_that_is_none_is_refused_without_its_password(url: str, says: str) -> None:
-    with pytest.raises(SettingsError, match=says) as found:
+    with pytest.raises(SettingsError, match=says) as raised:
         Cluster(Settings({"bus.url": url}))
-    assert "hunter2" not in str(found.value)
-    assert "ARCLOG_BUS_URL" in str(found.value)
+    assert "hunter2" not in str(raised.value)
+    assert "ARCLOG_BUS_URL" in str(raised.value)
 
 
 def test_several_servers_share_scheme_and_credentials() -> None:
@@ -219,9 +219,9 @@ async def test_a_server_that_was_started_without_jetstream_is_refused() -> None:
 )
 def test_a_file_that_holds_no_credentials_is_refused(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / "file").write_text(text)
-    with pytest.raises(SettingsError, match="ARCLOG_" + name.replace(".", "_").upper()) as found:
+    with pytest.raises(SettingsError, match="ARCLOG_" + name.replace(".", "_").upper()) as raised:
         Cluster(Settings({"bus.url": "nats://host", name: str(tmp_path / "file")}))
-    assert "hunter2" not in str(found.value)
+    assert "hunter2" not in str(raised.value)
 
 
 async def test_an_old_server_is_refused() -> None:
@@ -333,8 +333,8 @@ async def test_a_user_needs_no_more_rights_than_the_page_names() -> None:
     assert line is not None
     settings = settings_for("nats://a:a@host")
     rights = {}
-    for what, listed in zip(("publish", "subscribe"), line.groups(), strict=True):
-        rights[what] = [
+    for right, listed in zip(("publish", "subscribe"), line.groups(), strict=True):
+        rights[right] = [
             word.replace("<bus.prefix>", settings.text("bus.prefix")).replace(
                 "<bus.events_subject>", settings.text("bus.events_subject")
             )

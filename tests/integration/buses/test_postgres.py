@@ -25,16 +25,16 @@ async def opened(settings: Settings) -> Ear:
 
 def test_an_address_that_is_none_is_refused_without_its_password() -> None:
     for name in ("store.url", "store.listen_url"):
-        with pytest.raises(SettingsError, match="ARCLOG_" + name.replace(".", "_").upper()) as found:
+        with pytest.raises(SettingsError, match="ARCLOG_" + name.replace(".", "_").upper()) as raised:
             PostgresBus(Settings({"store.url": "postgresql://a/b", name: "postgresql://joe:hunter2@[host/x"}))
-        assert "hunter2" not in str(found.value)
+        assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize(("part", "other"), [("correct", "hunter2"), ("test_", "nowhere_")])
 async def test_who_will_never_get_in_is_told_so(postgres: Database, part: str, other: str) -> None:
-    with pytest.raises(SettingsError, match="ARCLOG_STORE_URL: ") as found:
+    with pytest.raises(SettingsError, match="ARCLOG_STORE_URL: ") as raised:
         await opened(Settings({"store.url": postgres.dsn.replace(part, other)}))
-    assert "hunter2" not in str(found.value)
+    assert "hunter2" not in str(raised.value)
 
 
 async def test_notices_go_by_the_listening_address(postgres: Database, caplog: pytest.LogCaptureFixture) -> None:

@@ -129,13 +129,13 @@ def test_docs_tell_of_every_command_and_option():
 
 
 def test_a_server_is_named_once_and_where_it_is_of_use(arclog):
-    for words, said in (
+    for words, message in (
         (("list", "--server", "http://x", "--home", "y"), "use either --home or --server"),
         (("--server", "http://x", "check", "demo.yaml"), "does not take --server"),
         (("run", "demo.yaml", "--detach"), "--detach requires a server"),
     ):
         done = arclog(*words)
-        assert (done.code, said in done.err) == (2, True), done.err
+        assert (done.code, message in done.err) == (2, True), done.err
 
 
 def test_a_run_in_this_process_loads_no_client():

@@ -22,7 +22,7 @@ UNUSED = (
     "typing_extensions", "httpx2", "cryptography", "zstandard", "uvloop",
     "arclog.expr.compiler.compile", "arclog.expr.filters.table", "arclog.sandbox.confinement_settings", "arclog.sandbox.launcher",
     "arclog.engine.views.why", "arclog.engine.views.state", "arclog.engine.views.event_search", "arclog.engine.history",
-    "arclog.engine.runs.schedules", "arclog.core.boundary.cron", "arclog.core.boundary.schedules", "arclog.stores.searching",
+    "arclog.engine.runs.schedules", "arclog.core.boundary.schedules", "arclog.stores.searching",
     "arclog.model.data.regex",
     "arclog.plan.lint.markings", "arclog.worker.local_files", "arclog.ports.bus", "arclog.ports.views.history",
     "arclog.client", "arclog.server", "arclog.stores.postgres", "arclog.testing",

@@ -31,13 +31,13 @@ workflow:
 async def test_nothing_is_asked_for_again_and_again(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
     frames = 0
     enough = asyncio.Event()
     ask, frame = Connection.ask, watching._Lines.frame
 
     async def counted(self: Connection, method: str, path: str, **more: Any) -> bytes:
-        asked.append(path.rpartition("/")[2])
+        requests.append(path.rpartition("/")[2])
         return await ask(self, method, path, **more)
 
     def drawn(self: Any, *what: Any) -> None:
@@ -53,16 +53,16 @@ async def test_nothing_is_asked_for_again_and_again(
         run = (await api.execute(ExecuteRequest(playbook=WAITING))).execution_id
         while not any(wait.what == "signal" for wait in (await api.why(run)).waits):
             await api.wait(run, after=await api.wait(run, timeout_s=0), timeout_s=20)
-        asked.clear()
+        requests.clear()
         shown = asyncio.ensure_future(watching.watch(api, run, Out()))
         await enough.wait()
-        assert asked.count("status") == 2, "once for each of the two streams"
-        assert asked.count("logs") <= 1, "once when a step has ended"
-        assert len(asked) <= 3
+        assert requests.count("status") == 2, "once for each of the two streams"
+        assert requests.count("logs") <= 1, "once when a step has ended"
+        assert len(requests) <= 3
         await api.signal(run, SignalRequest("go"))
         await shown
-    assert asked.count("status") <= 5
-    assert "head" not in asked
-    said = capsys.readouterr().out
-    assert [line.split()[-1] for line in said.splitlines() if "│" in line] == ["before", "behind"]
-    assert said.count("✓") == 3
+    assert requests.count("status") <= 5
+    assert "head" not in requests
+    output = capsys.readouterr().out
+    assert [line.split()[-1] for line in output.splitlines() if "│" in line] == ["before", "behind"]
+    assert output.count("✓") == 3

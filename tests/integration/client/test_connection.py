@@ -16,7 +16,7 @@ from arclog.client.connection import Connection, checked_url, checked_urls
 from arclog.model import errors
 from arclog.model.config.settings import Settings
 from tests.servers.certs import certificate
-from tests.servers.web import Asked, Web, Wire
+from tests.servers.web import ReceivedRequest, Web, Wire
 
 ID = "380452616754167808"
 STATUS = {
@@ -46,7 +46,7 @@ def busy_first(web: Web, path: str, status: int, times: int) -> None:
     left = [times]
 
     @web.route(path)
-    async def answer(_: Asked, wire: Wire) -> None:
+    async def answer(_: ReceivedRequest, wire: Wire) -> None:
         if left[0]:
             left[0] -= 1
             await wire.answer(status, b"{}", {"Retry-After": "0", "Content-Type": "application/problem+json"})
@@ -59,7 +59,7 @@ async def test_a_safe_request_is_repeated_while_the_server_is_busy(web: Web, sta
     busy_first(web, "/x", status, 3)
     connection = Connection(web.url(""), Settings())
     assert await connection.ask("GET", "/x") == b'{"ok":1}'
-    assert len(web.asked) == 4
+    assert len(web.requests) == 4
     await connection.close()
 
 
@@ -69,7 +69,7 @@ async def test_what_is_not_safe_is_never_sent_twice(web: Web, status: int) -> No
     connection = Connection(web.url(""), Settings())
     with pytest.raises(errors.ServerUnavailable):
         await connection.ask("POST", "/x", body=b"{}")
-    assert len(web.asked) == 1
+    assert len(web.requests) == 1
     # 429 says that nothing was done.
     busy_first(web, "/x", 429, 1)
     assert await connection.ask("POST", "/x", body=b"{}") == b'{"ok":1}'
@@ -83,7 +83,7 @@ async def test_patience_ends_and_says_what_the_server_said(web: Web) -> None:
     connection = Connection(web.url(""), Settings({"client.patience_s": 0.2}))
     with pytest.raises(errors.StoreUnavailable, match="the disk is full"):
         await connection.ask("GET", "/x")
-    assert len(web.asked) > 1
+    assert len(web.requests) > 1
     await connection.close()
 
 
@@ -91,7 +91,7 @@ async def test_an_answer_that_breaks_off_is_asked_for_again(web: Web) -> None:
     cut = [2]
 
     @web.route("/x")
-    async def answer(_: Asked, wire: Wire) -> None:
+    async def answer(_: ReceivedRequest, wire: Wire) -> None:
         if cut[0]:
             cut[0] -= 1
             await wire.head(200, {"Content-Length": "100"})
@@ -123,11 +123,11 @@ async def test_a_server_that_went_away_is_waited_for() -> None:
         web.answers(PATH, json=STATUS)
         client = AsyncClient(web.url(""))
         assert (await client.status(ID)).state == "RUNNING"
-    asking = asyncio.ensure_future(client.status(ID))
+    waiting_task = asyncio.ensure_future(client.status(ID))
     await asyncio.sleep(0)
     with Web(port=web.port) as again:
         again.answers(PATH, json={**STATUS, "state": "COMPLETED"})
-        assert (await asking).state == "COMPLETED"
+        assert (await waiting_task).state == "COMPLETED"
     await client.close()
 
 
@@ -191,18 +191,18 @@ async def test_the_token_goes_to_the_server_and_nowhere_else(web: Web, monkeypat
         async with AsyncClient(web.url(""), token="s3cret") as client:
             with pytest.raises(errors.ServerUnavailable, match="sends its callers on") as caught:
                 await client.status(ID)
-        assert elsewhere.asked == []
-    assert web.asked[0].headers["authorization"] == "Bearer s3cret"
+        assert elsewhere.requests == []
+    assert web.requests[0].headers["authorization"] == "Bearer s3cret"
     assert "s3cret" not in str(caught.value)
     web.answers(PATH, json=STATUS)
     monkeypatch.setenv("ARCLOG_TOKEN", "from-env")
     async with AsyncClient(web.url("")) as client:
         await client.status(ID)
-    assert web.asked[1].headers["authorization"] == "Bearer from-env"
+    assert web.requests[1].headers["authorization"] == "Bearer from-env"
     monkeypatch.delenv("ARCLOG_TOKEN")
     async with AsyncClient(web.url("")) as client:
         await client.status(ID)
-    assert "authorization" not in web.asked[2].headers
+    assert "authorization" not in web.requests[2].headers
 
 
 async def test_a_token_comes_from_a_file(web: Web, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ async def test_a_token_comes_from_a_file(web: Web, tmp_path: Path) -> None:
     file.write_text("from-file\n")
     async with AsyncClient(web.url(""), settings=Settings({"client.token_file": str(file)})) as client:
         await client.status(ID)
-    assert web.asked[0].headers["authorization"] == "Bearer from-file"
+    assert web.requests[0].headers["authorization"] == "Bearer from-file"
     with pytest.raises(errors.SettingsError, match="no-such"):
         AsyncClient(web.url(""), settings=Settings({"client.token_file": str(tmp_path / "no-such")}))
     with pytest.raises(errors.SettingsError, match="contains invalid characters"):
@@ -232,7 +232,7 @@ async def test_certificates_are_verified(tmp_path: Path) -> None:
         async with AsyncClient(web.url("")) as client:
             with pytest.raises(errors.ServerUnavailable, match=r"(?i)certificate"):
                 await client.status(ID)
-        assert web.asked == []
+        assert web.requests == []
         async with AsyncClient(web.url(""), settings=Settings({"client.ca_file": str(made.authority)})) as client:
             assert (await client.status(ID)).state == "RUNNING"
     with pytest.raises(errors.SettingsError, match=r"no-such\.pem"):
@@ -256,21 +256,21 @@ async def test_an_id_stays_one_part_of_the_path(web: Web) -> None:
     async with AsyncClient(web.url("")) as client:
         with pytest.raises(errors.ArclogError):
             await client.status("../x?y#z")
-    assert web.asked[0].target == "/api/executions/..%2Fx%3Fy%23z/status"
+    assert web.requests[0].target == "/api/executions/..%2Fx%3Fy%23z/status"
 
 
 async def test_a_server_that_lets_go_of_a_wait_is_asked_again(web: Web) -> None:
     heads = [{"head": 3, "ended": False, "pausing": False}] * 2 + [{"head": 9, "ended": True, "pausing": False}]
 
     @web.route(f"/api/executions/{ID}/head")
-    async def answer(_: Asked, wire: Wire) -> None:
+    async def answer(_: ReceivedRequest, wire: Wire) -> None:
         await wire.answer(200, json.dumps(heads.pop(0)).encode(), {"Content-Type": "application/json"})
 
     async with AsyncClient(web.url("")) as client:
         assert await client.ended(ID)
-    assert len(web.asked) == 3
-    assert dict(web.asked[0].query)["until"] == "ended"
-    assert float(dict(web.asked[0].query)["timeout_s"]) == Settings().number("client.poll_s")
+    assert len(web.requests) == 3
+    assert dict(web.requests[0].query)["until"] == "ended"
+    assert float(dict(web.requests[0].query)["timeout_s"]) == Settings().number("client.poll_s")
 
 
 async def test_of_several_servers_the_next_is_asked_when_one_is_away(web: Web, dead_port: int) -> None:
@@ -297,7 +297,7 @@ async def test_a_server_that_cannot_work_now_is_left_for_another(web: Web, statu
         connection._at = 0
         with pytest.raises(errors.ServerUnavailable):
             await connection.ask("POST", "/x", body=b"{}")
-        assert not [asked for asked in other.asked if asked.method == "POST"]
+        assert not [request for request in other.requests if request.method == "POST"]
         assert await connection.ask("POST", "/x", body=b"{}") == b'{"ok":1}'
         await connection.close()
 
@@ -331,12 +331,12 @@ async def test_a_proxy_is_used_for_servers_on_other_machines(web: Web, monkeypat
     web.answers(PATH, json=STATUS)
     async with AsyncClient("http://arclog.invalid:8420", token="t") as client:
         assert (await client.status(ID)).state == "RUNNING"
-    assert web.asked[0].target == f"http://arclog.invalid:8420{PATH}"
-    with Web() as here:
-        here.answers(PATH, json=STATUS)
-        async with AsyncClient(here.url("")) as client:
+    assert web.requests[0].target == f"http://arclog.invalid:8420{PATH}"
+    with Web() as fake:
+        fake.answers(PATH, json=STATUS)
+        async with AsyncClient(fake.url("")) as client:
             assert (await client.status(ID)).state == "RUNNING"
-    assert len(web.asked) == 1
+    assert len(web.requests) == 1
 
 
 @pytest.mark.parametrize("url", ["http://x\t.example", "http://x y", "http://[::1", "http://x\n"])

@@ -13,7 +13,7 @@ from arclog.client.control import RemoteControl
 from arclog.client.transport import Transport
 from arclog.model.config.settings import Settings
 from arclog.ports.views.api import ExecuteRequest
-from arclog.testing.conformance.control import ONE, STEPS, WHOLE, reported
+from arclog.testing.conformance.control import STEPS, WHOLE, WORKER, reported
 from arclog.wiring.embedded import Embedded, embedded
 from tests.servers.proxy import Mode, Proxy
 from tests.servers.workplace import served
@@ -24,22 +24,22 @@ TOO_LONG_S = 20.0
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Embedded]:
-    async with embedded(Settings({"home": str(tmp_path)})) as one:
-        yield one
+async def embedded_runtime(tmp_path: Path) -> AsyncIterator[Embedded]:
+    async with embedded(Settings({"home": str(tmp_path)})) as runtime:
+        yield runtime
 
 
 @pytest.fixture
-async def url(here: Embedded) -> AsyncIterator[str]:
-    async with served(here, Settings({"leases.seconds": LEASE_S})) as address:
+async def url(embedded_runtime: Embedded) -> AsyncIterator[str]:
+    async with served(embedded_runtime, Settings({"leases.seconds": LEASE_S})) as address:
         yield address
 
 
 @pytest.fixture
 def proxy(url: str) -> Iterator[Proxy]:
-    one = Proxy(int(url.rpartition(":")[2]))
-    yield one
-    one.close()
+    proxy = Proxy(int(url.rpartition(":")[2]))
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ async def control(url: str, proxy: Proxy) -> AsyncIterator[RemoteControl]:
     connection = Connection(f"http://127.0.0.1:{proxy.port},{url}", Settings({"client.patience_s": 0}))
     connection._at = 0
     control = RemoteControl(Transport(connection))
-    await control.register(ONE)
+    await control.register(WORKER)
     assert connection.url.endswith(str(proxy.port))
     yield control
     await connection.close()
@@ -64,14 +64,14 @@ async def test_a_heartbeat_finds_the_other_server_before_the_lease_is_over(
 
 @pytest.mark.parametrize("mode", [Mode.BLACK_HOLE, Mode.ONLY_THERE], ids=lambda mode: mode.value)
 async def test_a_report_finds_the_other_server_and_counts_once(
-    here: Embedded, control: RemoteControl, proxy: Proxy, mode: Mode
+    embedded_runtime: Embedded, control: RemoteControl, proxy: Proxy, mode: Mode
 ) -> None:
-    run = int((await here.api.execute(ExecuteRequest(playbook=STEPS))).execution_id)
-    (command,) = await control.claim(ONE, 1)
+    run = int((await embedded_runtime.api.execute(ExecuteRequest(playbook=STEPS))).execution_id)
+    (command,) = await control.claim(WORKER, 1)
     proxy.be(mode)
     async with asyncio.timeout(TOO_LONG_S):
         await control.report(reported(command, 1, *WHOLE))
     # What was sent by the first way arrives as well, late or long ago.
     proxy.be(Mode.PASS)
-    events = [event["event_type"] for event in await here.api.events(str(run))]
+    events = [event["event_type"] for event in await embedded_runtime.api.events(str(run))]
     assert events.count("task.done") == 1

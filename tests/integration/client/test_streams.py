@@ -11,7 +11,7 @@ import pytest
 from arclog.client import AsyncClient, Client
 from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound, RequestTooLarge, ResultUnavailable, ServerUnavailable
-from tests.servers.web import Asked, Web, Wire
+from tests.servers.web import ReceivedRequest, Web, Wire
 
 ID = "380452616754167808"
 REF = f"noetl://execution/{ID}/result/start.many/{'0' * 64}"
@@ -32,8 +32,8 @@ def serve_cut(web: Web, pieces: int, most: int = 1 << 40) -> None:
     web.answers("/api/result", json={**stored, "stored_at": "", "expires_at": None, "removed_at": None, "seq": 1})
 
     @web.route("/api/result/resolve")
-    async def answer(asked: Asked, wire: Wire) -> None:
-        first, _, last = asked.headers["range"].removeprefix("bytes=").partition("-")
+    async def answer(request: ReceivedRequest, wire: Wire) -> None:
+        first, _, last = request.headers["range"].removeprefix("bytes=").partition("-")
         part = BODY[int(first) : int(last) + 1]
         if len(part) > most:
             body = json.dumps({"title": "RequestTooLarge", "detail": "too much"}).encode()
@@ -50,7 +50,7 @@ async def test_content_that_breaks_off_is_read_on_from_there(web: Web) -> None:
     serve_cut(web, 5)
     async with AsyncClient(web.url("")) as client:
         assert b"".join([chunk async for chunk in client.content(REF)]) == BODY
-        assert len(web.asked) == 1 + 5
+        assert len(web.requests) == 1 + 5
         assert b"".join([chunk async for chunk in client.content(REF, 100, 9000)]) == BODY[100:9000]
 
 
@@ -84,22 +84,22 @@ class Log:
         web.route(f"{RUN}/events")(self.page)
         web.route(f"{RUN}/events/stream")(self.stream)
 
-    async def status(self, _: Asked, wire: Wire) -> None:
+    async def status(self, _: ReceivedRequest, wire: Wire) -> None:
         over = self.streams >= 4
         body = {"execution_id": ID, "state": "RUNNING", "current_step": None, "started_at": None}
         body |= {"ended_at": "2026-01-01T00:00:00Z" if over else None, "terminal_event": None}
         await wire.answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
-    async def page(self, asked: Asked, wire: Wire) -> None:
-        after = int(dict(asked.query).get("after", "0"))
-        rest = [event for event in self.events if event["seq"] > after][: int(dict(asked.query)["limit"])]
+    async def page(self, request: ReceivedRequest, wire: Wire) -> None:
+        after = int(dict(request.query).get("after", "0"))
+        rest = [event for event in self.events if event["seq"] > after][: int(dict(request.query)["limit"])]
         page = {"events": rest, "next": rest[-1]["seq"] if rest else after, "more": False}
         await wire.answer(200, json.dumps(page).encode(), {"Content-Type": "application/json"})
 
-    async def stream(self, asked: Asked, wire: Wire) -> None:
+    async def stream(self, request: ReceivedRequest, wire: Wire) -> None:
         """The first breaks off amid an event, the second tells again what was told, the third and fourth stop early."""
         self.streams += 1
-        after = int(dict(asked.query).get("after", "0"))
+        after = int(dict(request.query).get("after", "0"))
         begin, end = {1: (after, 3), 2: (0, 6), 3: (after, 6), 4: (after, 8)}.get(
             self.streams, (after, len(self.events))
         )

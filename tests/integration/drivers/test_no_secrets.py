@@ -69,7 +69,7 @@ def assert_hidden(text: str, address: str) -> None:
         assert part not in text, f"{address!r} is shown: {text}"
 
 
-async def said(read: Callable[[str], Any], address: str) -> str:
+async def message_of(read: Callable[[str], Any], address: str) -> str:
     """What comes out: the message and the whole traceback of a refusal, or how the address is shown."""
     try:
         made = read(address)
@@ -143,7 +143,7 @@ READERS: dict[str, tuple[Callable[[str], Any], list[str]]] = {
 async def test_no_message_shows_a_password(name: str) -> None:
     read, addresses = READERS[name]
     for address in addresses:
-        assert_hidden(await said(read, address), address)
+        assert_hidden(await message_of(read, address), address)
 
 
 async def test_tasks_show_no_password() -> None:

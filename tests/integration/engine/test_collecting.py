@@ -76,7 +76,7 @@ async def test_one_of_several_collects_once_an_interval(site: Site, caplog: pyte
     caplog.set_level(logging.INFO, "arclog.engine")
     a, b = site.server("a"), site.server("b")
     await site.stored()
-    assert [await site.turned(each) for each in (a, b)] == [LOOK_S, LOOK_S]
+    assert [await site.turned(server) for server in (a, b)] == [LOOK_S, LOOK_S]
     assert await site.blobs() == 1  # the first interval begins now
     site.clock.advance(EVERY_S - 1)
     assert await site.turned(a) < 1
@@ -103,11 +103,11 @@ async def test_one_of_several_collects_once_an_interval(site: Site, caplog: pyte
 async def test_a_server_that_loses_the_duty_stops_after_a_piece(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arclog.engine.duties.garbage_collection._PAGE", 3)
     monkeypatch.setattr("arclog.engine.duties.garbage_collection._CONTENTS", 2)
-    one = site.server()
-    await site.turned(one)
+    server = site.server()
+    await site.turned(server)
     await site.stored(10)
     site.clock.advance(EVERY_S)
-    turn = asyncio.ensure_future(one.turn())
+    turn = asyncio.ensure_future(server.turn())
     for _ in range(20):  # it rests after its first piece
         await asyncio.sleep(0)
     # It stands still past its lease, and another server has the duty when it goes on.
@@ -123,7 +123,7 @@ async def test_a_server_that_loses_the_duty_stops_after_a_piece(site: Site, monk
 async def test_trouble_is_told_and_the_next_interval_does_it(
     site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = site.server()
+    server = site.server()
     problems: list[Exception] = [ResultStoreAway("the results are away"), OSError("a bug")]
 
     async def failing(older_than: int) -> int:
@@ -132,7 +132,7 @@ async def test_trouble_is_told_and_the_next_interval_does_it(
         return 0
 
     monkeypatch.setattr(site.results, "leftovers", failing)
-    running = asyncio.ensure_future(one.run())
+    running = asyncio.ensure_future(server.run())
     for wanted in ("gc: the results are away; the rest is removed in 3600 s", "gc failed because of a bug", ""):
         await site.stored()
         turns = 0
@@ -166,8 +166,8 @@ async def test_a_server_collects_by_itself(tmp_path: Path) -> None:
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if found := re.match(r"gc: released (\d+) results, removed (\d+) contents", record.getMessage()):
-                seen.update(results=int(found[1]), contents=int(found[2]))
+            if match := re.match(r"gc: released (\d+) results, removed (\d+) contents", record.getMessage()):
+                seen.update(results=int(match[1]), contents=int(match[2]))
                 if seen == {"results": 1, "contents": 1}:
                     collected.set()
 

@@ -42,18 +42,18 @@ def speaker(*roles: str, tenant: str = "default") -> Principal:
 PRODUCER, WORKER = speaker("producer"), speaker("worker")
 
 
-class Here:
+class Sender:
     def __init__(self, arclog: Embedded, execution_id: str) -> None:
         self.arclog = arclog
         self.id = execution_id
         self.ingest = EngineIngest(arclog.engine)
 
-    async def say(self, name: str, who: Principal = PRODUCER, **more: Any) -> RecordedEvent:
+    async def send(self, name: str, caller: Principal = PRODUCER, **more: Any) -> RecordedEvent:
         body = {"execution_id": self.id, "event_type": name, "step": "start", **more}
-        return await self.ingest.event(body, self.within(who))
+        return await self.ingest.event(body, self.within(caller))
 
-    def within(self, who: Principal) -> Boundary:
-        return Boundary.of(who, self.arclog.engine.settings)
+    def within(self, caller: Principal) -> Boundary:
+        return Boundary.of(caller, self.arclog.engine.settings)
 
     async def log(self) -> list[dict[str, Any]]:
         return await self.arclog.api.events(self.id)
@@ -61,48 +61,48 @@ class Here:
 
 @pytest.fixture
 async def arclog(tmp_path: Path) -> AsyncIterator[Embedded]:
-    async with embedded(Settings({"home": str(tmp_path)})) as here:
-        yield here
+    async with embedded(Settings({"home": str(tmp_path)})) as runtime:
+        yield runtime
 
 
-async def started(arclog: Embedded, playbook: str = WAITS) -> Here:
-    return Here(arclog, (await arclog.api.execute(ExecuteRequest(playbook))).execution_id)
+async def started(arclog: Embedded, playbook: str = WAITS) -> Sender:
+    return Sender(arclog, (await arclog.api.execute(ExecuteRequest(playbook))).execution_id)
 
 
 @pytest.fixture
-async def here(arclog: Embedded) -> Here:
+async def sender(arclog: Embedded) -> Sender:
     return await started(arclog)
 
 
 # -- who speaks -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_producer_that_names_a_command_is_a_producer_still(here: Here) -> None:
-    taken = await here.say("step.exit", command_id=5, fence=1, worker_id="w")
+async def test_a_producer_that_names_a_command_is_a_producer_still(sender: Sender) -> None:
+    taken = await sender.send("step.exit", command_id=5, fence=1, worker_id="w")
     assert taken.informative
 
 
-async def test_a_worker_has_nothing_to_say_without_a_command(here: Here) -> None:
-    before = await here.log()
+async def test_a_worker_has_nothing_to_say_without_a_command(sender: Sender) -> None:
+    before = await sender.log()
     for held in ({}, {"command_id": 5}, {"fence": 1}, {"command_id": 5, "worker_id": "w"}):
         with pytest.raises(RequestRejected, match="command_id"):
-            await here.say("step.exit", WORKER, **held)
+            await sender.send("step.exit", WORKER, **held)
     with pytest.raises(RequestRejected, match="worker_id"):
-        await here.say("step.exit", WORKER, command_id=5, fence=1, worker_id="w@default/key-other")
+        await sender.send("step.exit", WORKER, command_id=5, fence=1, worker_id="w@default/key-other")
     with pytest.raises(StaleFence):
-        await here.say("step.exit", WORKER, command_id=5, fence=1, worker_id="w")
+        await sender.send("step.exit", WORKER, command_id=5, fence=1, worker_id="w")
     for name in ("step_completed", "playbook.completed", "step.scheduled", "batch.completed"):
         with pytest.raises(NotAllowed):
-            await here.say(name, WORKER)
-    assert await here.log() == before
+            await sender.send(name, WORKER)
+    assert await sender.log() == before
 
 
-async def test_an_id_that_is_known_concerns_its_sender_alone(here: Here) -> None:
-    first = await here.say("step.exit", event_id="7")
-    others = [here.say("step.exit", event_id=str(number)) for number in range(100, 120)]
+async def test_an_id_that_is_known_concerns_its_sender_alone(sender: Sender) -> None:
+    first = await sender.send("step.exit", event_id="7")
+    others = [sender.send("step.exit", event_id=str(number)) for number in range(100, 120)]
     again, other_content, *taken = await asyncio.gather(
-        here.say("step.exit", event_id="7"),
-        here.say("step.exit", event_id="7", payload={"other": True}),
+        sender.send("step.exit", event_id="7"),
+        sender.send("step.exit", event_id="7", payload={"other": True}),
         *others,
         return_exceptions=True,
     )
@@ -113,65 +113,65 @@ async def test_an_id_that_is_known_concerns_its_sender_alone(here: Here) -> None
     assert len({answer.seq for answer in taken if isinstance(answer, RecordedEvent)}) == 20
 
 
-async def test_a_run_of_another_tenant_is_not_there(here: Here) -> None:
-    for who in (
+async def test_a_run_of_another_tenant_is_not_there(sender: Sender) -> None:
+    for caller in (
         speaker("producer", tenant="other"),
         speaker("admin", tenant="other"),
         speaker("worker", tenant="other"),
     ):
         with pytest.raises(NotFound):
-            await here.say("step.exit", who, command_id=5, fence=1, worker_id="w")
-    assert isinstance(await here.say("step.exit"), RecordedEvent)
+            await sender.send("step.exit", caller, command_id=5, fence=1, worker_id="w")
+    assert isinstance(await sender.send("step.exit"), RecordedEvent)
     with pytest.raises(NotFound):
-        await here.say("step.exit", speaker("producer", tenant="other"))
+        await sender.send("step.exit", speaker("producer", tenant="other"))
 
 
 # -- what others make of it -------------------------------------------------------------------------------------------
 
 
 async def test_results_of_a_loop_are_those_of_its_tasks(arclog: Embedded) -> None:
-    here = await started(arclog, LOOP)
+    sender = await started(arclog, LOOP)
     await arclog.start_worker()
-    assert await arclog.api.ended(here.id, timeout_s=60)
+    assert await arclog.api.ended(sender.id, timeout_s=60)
     outcome = {"status": "ok", "result": "a lie"}
     for payload in ({"outcome": outcome}, {}):
         meta = {"step_run_id": "step:start:run:1", "iteration": 1, "task": "start_task"}
-        await here.say("task.done", payload=payload, meta=meta)
-    page = await arclog.control.loop_results(int(here.id), "start", 1, 0, 1000)
+        await sender.send("task.done", payload=payload, meta=meta)
+    page = await arclog.control.loop_results(int(sender.id), "start", 1, 0, 1000)
     assert [item.data for item in page.items] == [10, 20]
 
 
 async def test_the_cause_of_a_failure_is_what_failed(arclog: Embedded) -> None:
-    here = await started(arclog, FAILS)
+    sender = await started(arclog, FAILS)
     for _ in range(3):
-        await here.say(
+        await sender.send(
             "task.failed", meta={"step_run_id": "step:start:run:1", "task": "nowhere"}, payload={"error": "a lie"}
         )
     await arclog.start_worker()
-    assert await arclog.api.ended(here.id, timeout_s=60)
-    await here.say("step.failed", meta={"step_run_id": "step:start:run:1"}, payload={"error": "a lie"})
-    cause = (await arclog.api.why(here.id)).cause
+    assert await arclog.api.ended(sender.id, timeout_s=60)
+    await sender.send("step.failed", meta={"step_run_id": "step:start:run:1"}, payload={"error": "a lie"})
+    cause = (await arclog.api.why(sender.id)).cause
     assert cause is not None
     assert (cause.task, "the cause" in cause.message) == ("start_task", True)
 
 
 async def test_a_run_may_have_more_events_from_outside_than_of_its_own(arclog: Embedded) -> None:
     limited = WAITS.replace("workflow:", "executor: {spec: {policy: {limits: {max_events: 20}}}}\nworkflow:")
-    here = await started(arclog, limited)
-    answers = await here.ingest.batch(
-        {"execution_id": here.id, "events": [{"event_type": "batch.completed"}] * 50}, here.within(PRODUCER)
+    sender = await started(arclog, limited)
+    answers = await sender.ingest.batch(
+        {"execution_id": sender.id, "events": [{"event_type": "batch.completed"}] * 50}, sender.within(PRODUCER)
     )
     assert all(isinstance(answer, RecordedEvent) for answer in answers)
     await arclog.start_worker()
-    assert await arclog.api.ended(here.id, timeout_s=60)
-    assert (await arclog.api.status(here.id)).state == "COMPLETED"
+    assert await arclog.api.ended(sender.id, timeout_s=60)
+    assert (await arclog.api.status(sender.id)).state == "COMPLETED"
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_could_not_be_written_can_be_sent_again(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = here.arclog.engine.store
+async def test_what_could_not_be_written_can_be_sent_again(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = sender.arclog.engine.store
     append, failures = store.append, [StoreUnavailable("the disk is full")]
 
     async def failing(what: Append) -> Appended:
@@ -180,16 +180,16 @@ async def test_what_could_not_be_written_can_be_sent_again(here: Here, monkeypat
         return await append(what)
 
     monkeypatch.setattr(store, "append", failing)
-    before = len(await here.log())
+    before = len(await sender.log())
     with pytest.raises(StoreUnavailable):
-        await here.say("call.done", event_id=7)
-    assert len(await here.log()) == before
-    taken = await here.say("call.done", event_id=7)
+        await sender.send("call.done", event_id=7)
+    assert len(await sender.log()) == before
+    taken = await sender.send("call.done", event_id=7)
     assert (taken.seq, taken.duplicate) == (before + 1, False)
 
 
-async def test_an_answer_that_got_lost_is_given_again(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = here.arclog.engine.store
+async def test_an_answer_that_got_lost_is_given_again(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = sender.arclog.engine.store
     append, failures = store.append, [StoreUnavailable("gone just after the commit")]
 
     async def losing(what: Append) -> Appended:
@@ -200,23 +200,23 @@ async def test_an_answer_that_got_lost_is_given_again(here: Here, monkeypatch: p
 
     monkeypatch.setattr(store, "append", losing)
     with pytest.raises(StoreUnavailable):
-        await here.say("call.done", event_id=7)
-    written = await here.log()
-    taken = await here.say("call.done", event_id=7)
+        await sender.send("call.done", event_id=7)
+    written = await sender.log()
+    taken = await sender.send("call.done", event_id=7)
     assert (taken.seq, taken.duplicate) == (written[-1]["seq"], True)
-    assert await here.log() == written
+    assert await sender.log() == written
 
 
 async def test_ids_are_known_after_a_restart(tmp_path: Path) -> None:
     settings = Settings({"home": str(tmp_path)})
     async with embedded(settings) as arclog:
         first = await started(arclog)
-        taken = await first.say("call.done", event_id=7, payload={"a": 1})
+        taken = await first.send("call.done", event_id=7, payload={"a": 1})
     async with embedded(settings) as arclog:
-        again = Here(arclog, first.id)
-        answer = await again.say("call.done", event_id=7, payload={"a": 1})
+        again = Sender(arclog, first.id)
+        answer = await again.send("call.done", event_id=7, payload={"a": 1})
         assert (answer.seq, answer.duplicate) == (taken.seq, True)
         with pytest.raises(EventDiffers):
-            await again.say("call.done", event_id=7, payload={"a": 2})
+            await again.send("call.done", event_id=7, payload={"a": 2})
         # The count of events from outside is part of what is folded.
         assert (await arclog.engine.live.folded(int(first.id))).state.informative == 1

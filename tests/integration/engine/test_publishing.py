@@ -53,31 +53,33 @@ async def opened(home: Path, url: str = "", settings: dict[str, Any] | None = No
     own = uuid.uuid4().hex[:12]
     names = {"bus.prefix": own, "bus.events_subject": f"{own}.events"} if url else {}
     values = {"home": str(home), "bus.url": url, "bus.max_retry_s": 0.1, **names, **(settings or {})}
-    async with embedded(Settings(values)) as here:
-        yield here
+    async with embedded(Settings(values)) as runtime:
+        yield runtime
 
 
-async def ran(here: Embedded, count: int, playbook: str = PLAYBOOK) -> list[int]:
+async def ran(embedded_runtime: Embedded, count: int, playbook: str = PLAYBOOK) -> list[int]:
     """Runs, side by side, to the end of their logs."""
     request = ExecuteRequest(playbook, workload={"mine": f"{CANARY}-mine"})
-    started = [await here.api.execute(request) for _ in range(count)]
-    for one in started:
+    started = [await embedded_runtime.api.execute(request) for _ in range(count)]
+    for started_run in started:
         head = 0
         async with asyncio.timeout(60):
-            while not await here.api.events(one.execution_id, limit=1, types=("playbook.processed",)):
-                head = await here.api.wait(one.execution_id, after=head, timeout_s=1.0)
-    return [int(one.execution_id) for one in started]
+            while not await embedded_runtime.api.events(
+                started_run.execution_id, limit=1, types=("playbook.processed",)
+            ):
+                head = await embedded_runtime.api.wait(started_run.execution_id, after=head, timeout_s=1.0)
+    return [int(run.execution_id) for run in started]
 
 
-async def logged(here: Embedded) -> dict[int, list[int]]:
+async def logged(embedded_runtime: Embedded) -> dict[int, list[int]]:
     """Every seq of every run, as the log has them."""
-    found: dict[int, list[int]] = defaultdict(list)
+    seqs: dict[int, list[int]] = defaultdict(list)
     after = 0
-    while page := await here.engine.store.tail(after=after, limit=1000):
+    while page := await embedded_runtime.engine.store.tail(after=after, limit=1000):
         for row in page:
-            found[row.execution_id] += [event.seq for event in row.events]
+            seqs[row.execution_id] += [event.seq for event in row.events]
         after = page[-1].position
-    return dict(found)
+    return dict(seqs)
 
 
 class Recorder:
@@ -97,58 +99,58 @@ class Recorder:
 
     def first_seen(self) -> dict[int, list[int]]:
         """Of each run, its seqs in the order in which each was kept for the first time."""
-        found: dict[int, list[int]] = defaultdict(list)
+        seqs: dict[int, list[int]] = defaultdict(list)
         for message in self.kept:
             seq = int(message.headers["seq"])
-            if seq not in found[int(message.headers["execution_id"])]:
-                found[int(message.headers["execution_id"])].append(seq)
-        return dict(found)
+            if seq not in seqs[int(message.headers["execution_id"])]:
+                seqs[int(message.headers["execution_id"])].append(seq)
+        return dict(seqs)
 
 
 async def test_everything_is_published_in_order_and_noted(tmp_path: Path) -> None:
-    async with opened(tmp_path) as here:
-        await here.start_worker()
-        await ran(here, 5)
+    async with opened(tmp_path) as runtime:
+        await runtime.start_worker()
+        await ran(runtime, 5)
         topic = Recorder()
-        await Publisher(here.engine, topic, "a").settle(60)
-        assert topic.first_seen() == await logged(here)
-        assert len(topic.kept) == sum(map(len, (await logged(here)).values()))
-        store = here.engine.store
+        await Publisher(runtime.engine, topic, "a").settle(60)
+        assert topic.first_seen() == await logged(runtime)
+        assert len(topic.kept) == sum(map(len, (await logged(runtime)).values()))
+        store = runtime.engine.store
         assert await store.position(DUTY) == (await store.tail(limit=10_000))[-1].position
         # Given up at the end, and nothing is left for whoever comes next.
         later = Recorder()
-        await Publisher(here.engine, later, "b").settle(60)
+        await Publisher(runtime.engine, later, "b").settle(60)
         assert later.kept == []
 
 
 async def test_what_was_imported_is_not_published_a_second_time(tmp_path: Path) -> None:
     """Whoever listens would take what happened elsewhere, long ago or never, for something that happens now."""
-    async with opened(tmp_path / "here") as here, opened(tmp_path / "there") as there:
-        await here.start_worker()
-        (number,) = await ran(here, 1)
-        body = b"".join([chunk async for chunk in here.api.export(str(number))])
-        await there.api.import_run(BytesIO(body))
+    async with opened(tmp_path / "here") as runtime, opened(tmp_path / "there") as other_runtime:
+        await runtime.start_worker()
+        (number,) = await ran(runtime, 1)
+        body = b"".join([chunk async for chunk in runtime.api.export(str(number))])
+        await other_runtime.api.import_run(BytesIO(body))
         topic = Recorder()
-        await Publisher(there.engine, topic, "a").settle(60)
+        await Publisher(other_runtime.engine, topic, "a").settle(60)
         assert topic.kept == []
-        store = there.engine.store
+        store = other_runtime.engine.store
         assert await store.position(DUTY) == (await store.tail(limit=10_000))[-1].position
 
 
 async def test_what_a_producer_says_is_on_subjects_of_its_own(tmp_path: Path) -> None:
-    async with opened(tmp_path) as here:
-        await here.start_worker()
-        (number,) = await ran(here, 1)
-        ingest = EngineIngest(here.engine)
-        etl = Boundary.of(Principal("etl", "default", frozenset({"producer"})), here.engine.settings)
+    async with opened(tmp_path) as runtime:
+        await runtime.start_worker()
+        (number,) = await ran(runtime, 1)
+        ingest = EngineIngest(runtime.engine)
+        etl = Boundary.of(Principal("etl", "default", frozenset({"producer"})), runtime.engine.settings)
         meta = {"note": CANARY, "producer": "somebody else"}
         for name in ("playbook_completed", "execution_cancelled", "playbook.paused"):
             await ingest.event({"execution_id": number, "event_type": name, "meta": meta}, etl)
         topic = Recorder()
-        await Publisher(here.engine, topic, "a").settle(60)
+        await Publisher(runtime.engine, topic, "a").settle(60)
     bodies = [(message.subject, json.loads(message.body)) for message in topic.kept]
-    said = [(subject, body) for subject, body in bodies if body["source"] == "producer"]
-    assert [(subject, body["meta"]) for subject, body in said] == [
+    produced = [(subject, body) for subject, body in bodies if body["source"] == "producer"]
+    assert [(subject, body["meta"]) for subject, body in produced] == [
         ("noetl.events.producer.playbook.finished", {"legacy_type": "playbook_completed", "producer": "etl"}),
         ("noetl.events.producer.execution.cancelled", {"legacy_type": "execution_cancelled", "producer": "etl"}),
         ("noetl.events.producer.playbook.paused", {"producer": "etl"}),
@@ -169,23 +171,23 @@ async def test_whatever_fails_nothing_is_left_out_and_the_order_is_kept(tmp_path
             topic.kept.append(_)
             raise BusUnavailable("no acknowledgement came")
 
-    async with opened(tmp_path, settings={"bus.publish_rows": chance.choice((1, 3, 50))}) as here:
-        await here.start_worker()
-        await ran(here, 4)
+    async with opened(tmp_path, settings={"bus.publish_rows": chance.choice((1, 3, 50))}) as runtime:
+        await runtime.start_worker()
+        await ran(runtime, 4)
         topic = Recorder(before)
-        publishers = [Publisher(here.engine, topic, "a")]
+        publishers = [Publisher(runtime.engine, topic, "a")]
         for _ in range(1000):
             if chance.random() < 0.1:
                 # The process dies without a word; its lease is over at once, for the test.
-                now = await here.engine.store.time()
-                await here.engine.store.lease_duty(DUTY, "a", now, now)
-                publishers.append(Publisher(here.engine, topic, "a"))
+                now = await runtime.engine.store.time()
+                await runtime.engine.store.lease_duty(DUTY, "a", now, now)
+                publishers.append(Publisher(runtime.engine, topic, "a"))
             try:
                 await publishers[-1].publish()
                 break
             except BusUnavailable:
                 continue
-        assert topic.first_seen() == await logged(here)
+        assert topic.first_seen() == await logged(runtime)
 
 
 async def test_one_server_publishes_and_one_that_was_stopped_past_its_lease_moves_nothing(tmp_path: Path) -> None:
@@ -197,13 +199,13 @@ async def test_one_server_publishes_and_one_that_was_stopped_past_its_lease_move
             return woken.wait()
         return None
 
-    async with opened(tmp_path, settings={"bus.publish_lease_s": 60}) as here:
-        await here.start_worker()
-        (number,) = await ran(here, 1)
+    async with opened(tmp_path, settings={"bus.publish_lease_s": 60}) as runtime:
+        await runtime.start_worker()
+        (number,) = await ran(runtime, 1)
         third = f"{number}-3"
-        store = here.engine.store
+        store = runtime.engine.store
         paused, other = Recorder(stop), Recorder()
-        first, second = Publisher(here.engine, paused, "first"), Publisher(here.engine, other, "second")
+        first, second = Publisher(runtime.engine, paused, "first"), Publisher(runtime.engine, other, "second")
         publishing = asyncio.ensure_future(first.publish())
         await stopped.wait()
         await second.publish()
@@ -211,7 +213,7 @@ async def test_one_server_publishes_and_one_that_was_stopped_past_its_lease_move
         # Its lease ends meanwhile, as it would after a minute.
         await store.lease_duty(DUTY, "first", await store.time(), await store.time())
         await second.publish()
-        assert other.first_seen() == await logged(here)
+        assert other.first_seen() == await logged(runtime)
         noted = await store.position(DUTY)
         assert noted > 0
         woken.set()
@@ -221,17 +223,17 @@ async def test_one_server_publishes_and_one_that_was_stopped_past_its_lease_move
 
 
 async def test_a_lease_that_was_lost_is_noticed_before_the_next_page(tmp_path: Path) -> None:
-    async with opened(tmp_path, settings={"bus.publish_rows": 1, "bus.publish_lease_s": 60}) as here:
-        await here.start_worker()
-        await ran(here, 1)
-        store, topic = here.engine.store, Recorder()
-        publisher = Publisher(here.engine, topic, "slow")
+    async with opened(tmp_path, settings={"bus.publish_rows": 1, "bus.publish_lease_s": 60}) as runtime:
+        await runtime.start_worker()
+        await ran(runtime, 1)
+        store, topic = runtime.engine.store, Recorder()
+        publisher = Publisher(runtime.engine, topic, "slow")
         await publisher.publish()
         count = len(topic.kept)
         now = await store.time()
         await store.lease_duty(DUTY, "slow", now, now)
         assert await store.lease_duty(DUTY, "fast", now, now + 600 * MICROS)
-        await ran(here, 1)
+        await ran(runtime, 1)
         publisher._leased_at -= 30  # it slept
         await publisher.publish()
         assert (publisher.on_duty, len(topic.kept)) == (False, count)
@@ -246,7 +248,7 @@ async def read(url: str, settings: Settings, count: int) -> list[Any]:
     try:
         stream = client.jetstream()
         name = f"{settings.text('bus.prefix')}-events"
-        found: list[Any] = []
+        messages: list[Any] = []
         async with asyncio.timeout(60):
             subscription = None
             while subscription is None:
@@ -254,76 +256,78 @@ async def read(url: str, settings: Settings, count: int) -> list[Any]:
                     subscription = await stream.pull_subscribe("", stream=name, config=ConsumerConfig())
                 except nats.js.errors.NotFoundError:  # the server is not there yet, after a wipe
                     await asyncio.sleep(0.01)
-            while len(found) < count:
+            while len(messages) < count:
                 try:
-                    found += await subscription.fetch(100, timeout=0.2)
+                    messages += await subscription.fetch(100, timeout=0.2)
                 except nats.errors.TimeoutError:
                     continue
-        return found
+        return messages
     finally:
         await client.close()
 
 
 def by_run(messages: Sequence[Any]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
+    seqs: dict[int, list[int]] = defaultdict(list)
     for message in messages:
-        found[int(message.headers["execution_id"])].append(int(message.headers["seq"]))
-    return dict(found)
+        seqs[int(message.headers["execution_id"])].append(int(message.headers["seq"]))
+    return dict(seqs)
 
 
 async def test_events_of_runs_are_in_the_stream(tmp_path: Path, nats_server: NatsServer) -> None:
-    async with opened(tmp_path, nats_server.url) as here:
-        await here.start_worker()
-        runs = await ran(here, 3)
-        log = {number: await here.api.events(str(number), limit=1000) for number in runs}
-        settings = here.engine.settings
+    async with opened(tmp_path, nats_server.url) as runtime:
+        await runtime.start_worker()
+        runs = await ran(runtime, 3)
+        log = {number: await runtime.api.events(str(number), limit=1000) for number in runs}
+        settings = runtime.engine.settings
         messages = await read(nats_server.url, settings, sum(map(len, log.values())))
     subject = settings.text("bus.events_subject")
     for number, events in log.items():
         own = [message for message in messages if message.headers["execution_id"] == str(number)]
-        bodies = [json.loads(one.data) for one in own]
-        assert [one.subject for one in own] == [f"{subject}.{event['event_type']}" for event in events]
-        assert [one.headers["Nats-Msg-Id"] for one in own] == [f"{number}-{event['seq']}" for event in events]
+        bodies = [json.loads(own_message.data) for own_message in own]
+        assert [own_message.subject for own_message in own] == [f"{subject}.{event['event_type']}" for event in events]
+        assert [own_message.headers["Nats-Msg-Id"] for own_message in own] == [
+            f"{number}-{event['seq']}" for event in events
+        ]
         for body, event in zip(bodies, events, strict=True):
             assert {**body, "payload": None} == {**event, "payload": None}
             assert set(body["payload"]) <= set(event["payload"])
-    said = b"\n".join(message.data for message in messages).decode()
-    assert CANARY not in said
-    assert '"path":"flows/published"' in said
-    assert '"selected":[{"step":"end"' in said
+    text = b"\n".join(message.data for message in messages).decode()
+    assert CANARY not in text
+    assert '"path":"flows/published"' in text
+    assert '"selected":[{"step":"end"' in text
 
 
 async def test_nats_wiped_in_the_middle_gets_everything_from_there_on(tmp_path: Path) -> None:
     with running_nats() as server:
-        async with opened(tmp_path, server.url) as here:
-            await here.start_worker()
-            (first,) = await ran(here, 1)
-            settings = here.engine.settings
-            await read(server.url, settings, len(await here.api.events(str(first), limit=1000)))
+        async with opened(tmp_path, server.url) as runtime:
+            await runtime.start_worker()
+            (first,) = await ran(runtime, 1)
+            settings = runtime.engine.settings
+            await read(server.url, settings, len(await runtime.api.events(str(first), limit=1000)))
             server.wipe()
-            (second,) = await ran(here, 1)
+            (second,) = await ran(runtime, 1)
             server.start()
-            (third,) = await ran(here, 1)
-            wanted = {number: (await logged(here))[number] for number in (second, third)}
+            (third,) = await ran(runtime, 1)
+            wanted = {number: (await logged(runtime))[number] for number in (second, third)}
             messages = await read(server.url, settings, sum(map(len, wanted.values())))
-            found = by_run(messages)
-            assert {number: sorted(set(found[number])) for number in wanted} == wanted
-            assert {number: list(dict.fromkeys(found[number])) for number in wanted} == wanted
+            published = by_run(messages)
+            assert {number: sorted(set(published[number])) for number in wanted} == wanted
+            assert {number: list(dict.fromkeys(published[number])) for number in wanted} == wanted
 
 
 async def test_the_stream_takes_an_event_once(tmp_path: Path, nats_server: NatsServer) -> None:
-    async with opened(tmp_path, nats_server.url) as here:
-        await here.start_worker()
-        await ran(here, 1)
-        log = await logged(here)
-        settings = here.engine.settings
+    async with opened(tmp_path, nats_server.url) as runtime:
+        await runtime.start_worker()
+        await ran(runtime, 1)
+        log = await logged(runtime)
+        settings = runtime.engine.settings
         await read(nats_server.url, settings, sum(map(len, log.values())))
-        assert here.relay is not None
-        assert here.relay.bus.topic is not None
+        assert runtime.relay is not None
+        assert runtime.relay.bus.topic is not None
         # The same rows again, as after a crash before the position was noted.
-        again = Publisher(here.engine, here.relay.bus.topic, "again")
-        assert await again.send(await here.engine.store.tail(limit=1000)) > 0
-        (marker,) = await ran(here, 1)
-        events = await here.api.events(str(marker), limit=1000)
+        again = Publisher(runtime.engine, runtime.relay.bus.topic, "again")
+        assert await again.send(await runtime.engine.store.tail(limit=1000)) > 0
+        (marker,) = await ran(runtime, 1)
+        events = await runtime.api.events(str(marker), limit=1000)
         messages = await read(nats_server.url, settings, sum(map(len, log.values())) + len(events))
         assert by_run(messages) == {**log, marker: [event["seq"] for event in events]}

@@ -54,12 +54,12 @@ async def servers(postgres: Database) -> AsyncIterator[tuple[Server, Server]]:
     store = MemoryStore(clock=SystemClock(), settings=settings)
     await store.open()
     pair = Server(store, settings, 1), Server(store, settings, 2)
-    for each in pair:
-        await each.relay.open()
+    for server in pair:
+        await server.relay.open()
     yield pair
-    for each in pair:
-        await each.relay.close()
-        await each.engine.close()
+    for server in pair:
+        await server.relay.close()
+        await server.engine.close()
     await store.close()
 
 
@@ -83,18 +83,18 @@ async def test_an_end_and_a_cancellation_are_known_at_the_other(servers: tuple[S
     await a.api.signal(number, SignalRequest("CANCEL", reason="enough"))
     async with asyncio.timeout(30):
         assert await ended
-        assert [one.command_id for one in await revoked] == [command.command_id]
+        assert [command.command_id for command in await revoked] == [command.command_id]
 
 
 async def test_what_others_did_is_not_told_again(servers: tuple[Server, Server]) -> None:
     a, b = servers
     number = (await a.api.execute(ExecuteRequest(PLAYBOOK))).execution_id
     await b.control.claim(WORKER, 1)
-    told = b.relay.bus.figures().sent
+    sent_before = b.relay.bus.figures().sent
     ended = asyncio.ensure_future(b.api.ended(number, timeout_s=DAY))
     await b.waiting(1)
     await a.api.signal(number, SignalRequest("CANCEL", reason="enough"))
     async with asyncio.timeout(30):
         await ended
         await b.control.revoked("far", DAY)
-    assert b.relay.bus.figures().sent == told
+    assert b.relay.bus.figures().sent == sent_before

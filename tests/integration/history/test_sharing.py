@@ -29,9 +29,9 @@ workflow:
 
 async def test_shared_content_is_kept_while_a_run_refers_to_it(tmp_path: Path) -> None:
     settings = {"home": str(tmp_path / "home"), "results.keep_s": 0, "results.orphan_grace_s": 0}
-    async with embedded(Settings(settings)) as here:
-        await here.start_worker()
-        api = here.api
+    async with embedded(Settings(settings)) as runtime:
+        await runtime.start_worker()
+        api = runtime.api
         first = await started(api, STORING)
         waiting = await until_event(api, first, "command.completed")
         await api.signal(first, SignalRequest("go"))
@@ -51,9 +51,9 @@ async def test_shared_content_is_kept_while_a_run_refers_to_it(tmp_path: Path) -
 
 async def test_a_changed_run_of_a_playbook_that_needs_an_approval_is_refused(tmp_path: Path) -> None:
     approved = HELLO.replace("workflow:", "executor: {spec: {policy: {approval: required}}}\nworkflow:")
-    async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
-        await here.start_worker()
-        api = here.api
+    async with embedded(Settings({"home": str(tmp_path / "home")})) as runtime:
+        await runtime.start_worker()
+        api = runtime.api
         first = await started(api, approved)
         assert (await api.signal(first, SignalRequest("APPROVE"))).accepted
         assert (await ended(api, first)).state == "COMPLETED"
@@ -65,9 +65,9 @@ async def test_a_changed_run_of_a_playbook_that_needs_an_approval_is_refused(tmp
 
 async def test_a_fork_needs_a_free_slot(tmp_path: Path) -> None:
     alone = WAITING.replace("workflow:", "executor: {spec: {concurrency: {max: 1}}}\nworkflow:")
-    async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
-        await here.start_worker()
-        api = here.api
+    async with embedded(Settings({"home": str(tmp_path / "home")})) as runtime:
+        await runtime.start_worker()
+        api = runtime.api
         first = await started(api, alone)
         waiting = await until_event(api, first, "command.completed")
         with pytest.raises(Conflict, match="1 at a time of this playbook may run"):
@@ -79,45 +79,47 @@ async def test_a_fork_needs_a_free_slot(tmp_path: Path) -> None:
 
 
 async def test_another_tenants_run_is_not_there(tmp_path: Path) -> None:
-    async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
-        await here.start_worker()
-        mine = await ended_run(here.api)
-        other = here.api.within(Boundary.of(Principal("eve", "elsewhere", frozenset({"admin"})), here.engine.settings))
-        for asked in (other.fork(mine, ForkRequest(step="end")), other.replay(mine), other.diff(mine, mine)):
+    async with embedded(Settings({"home": str(tmp_path / "home")})) as runtime:
+        await runtime.start_worker()
+        mine = await ended_run(runtime.api)
+        other = runtime.api.within(
+            Boundary.of(Principal("eve", "elsewhere", frozenset({"admin"})), runtime.engine.settings)
+        )
+        for request in (other.fork(mine, ForkRequest(step="end")), other.replay(mine), other.diff(mine, mine)):
             with pytest.raises(NotFound):
-                await asked
-        assert len(await here.api.list()) == 1
+                await request
+        assert len(await runtime.api.list()) == 1
 
 
 async def test_a_fork_that_dies_in_its_commit_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
-        await here.start_worker()
-        first = await ended_run(here.api)
+    async with embedded(Settings({"home": str(tmp_path / "home")})) as runtime:
+        await runtime.start_worker()
+        first = await ended_run(runtime.api)
 
         async def dies(_: object) -> None:
             raise ConnectionResetError("the process is gone")
 
         with monkeypatch.context() as patched:
-            patched.setattr(here.engine.store, "append", dies)
+            patched.setattr(runtime.engine.store, "append", dies)
             with pytest.raises(ConnectionResetError):
-                await here.api.fork(first, ForkRequest(step="end"))
-        assert [run.execution_id for run in await here.api.list()] == [first]
-        new = await here.api.fork(first, ForkRequest(step="end"))
-        assert (await ended(here.api, new.execution_id)).state == "COMPLETED"
+                await runtime.api.fork(first, ForkRequest(step="end"))
+        assert [run.execution_id for run in await runtime.api.list()] == [first]
+        new = await runtime.api.fork(first, ForkRequest(step="end"))
+        assert (await ended(runtime.api, new.execution_id)).state == "COMPLETED"
 
 
 async def test_a_fork_starts_the_playbook_that_it_names_and_not_another_ones_files(tmp_path: Path) -> None:
-    async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
-        await here.start_worker()
-        first = (await here.api.execute(ExecuteRequest(HELLO, "first.yaml"))).execution_id
-        await ended(here.api, first)
-        new = await here.api.fork(
+    async with embedded(Settings({"home": str(tmp_path / "home")})) as runtime:
+        await runtime.start_worker()
+        first = (await runtime.api.execute(ExecuteRequest(HELLO, "first.yaml"))).execution_id
+        await ended(runtime.api, first)
+        new = await runtime.api.fork(
             first, ForkRequest(step="end", playbook=HELLO.replace("hello {{", "bye {{"), file="x.yaml")
         )
-        await ended(here.api, new.execution_id)
-        assert (await here.api.summary(new.execution_id)).result == "hello world", "the first step was kept"
-        (asked,) = await here.api.events(new.execution_id, types=("playbook.execution.requested",))
-        assert (asked["payload"]["file"], asked["payload"]["original_run_id"]) == (
+        await ended(runtime.api, new.execution_id)
+        assert (await runtime.api.summary(new.execution_id)).result == "hello world", "the first step was kept"
+        (request_event,) = await runtime.api.events(new.execution_id, types=("playbook.execution.requested",))
+        assert (request_event["payload"]["file"], request_event["payload"]["original_run_id"]) == (
             "x.yaml",
-            (await here.api.summary(first)).run_id,
+            (await runtime.api.summary(first)).run_id,
         )

@@ -18,7 +18,7 @@ from arclog.wiring.kinds import KindSpecs, tool_kinds
 for path in sorted(Path("examples").glob("*.yaml")):
     print(path.name, digest(encode(build_or_raise(path.read_text("utf-8"), path.name, KindSpecs(tool_kinds())))))
 """
-    said = {
+    digests = {
         subprocess.run(
             [sys.executable, "-c", program],
             cwd=Path(__file__).parents[3],
@@ -29,5 +29,5 @@ for path in sorted(Path("examples").glob("*.yaml")):
         ).stdout
         for seed in ("1", "2", "3")
     }
-    assert len(said) == 1
-    assert said.pop().count("\n") > 10
+    assert len(digests) == 1
+    assert digests.pop().count("\n") > 10

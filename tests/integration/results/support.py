@@ -81,8 +81,8 @@ async def growth_mib(settings: Settings, first: int = 12, then: int = 60, most: 
     smaller one; `most` bytes of it are read.
     """
     process = _child(_LARGE, first, then, most, *_words(settings))
-    said, _ = await asyncio.to_thread(process.communicate, timeout=100)
-    before, after = map(int, said.split())
+    output, _ = await asyncio.to_thread(process.communicate, timeout=100)
+    before, after = map(int, output.split())
     return after - before
 
 

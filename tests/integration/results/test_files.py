@@ -40,7 +40,7 @@ def file_of(tmp_path: Path, sha256: str) -> Path:
 
 def files(tmp_path: Path) -> list[str]:
     root = tmp_path / "results"
-    return sorted(str(each.relative_to(root)) for each in root.rglob("*") if each.is_file() and each.name != ".lock")
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name != ".lock")
 
 
 # -- the form -------------------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ async def test_files_are_for_their_owner_alone(tmp_path, results):
     sha256 = (await stored(results, NOISE)).sha256
     file = file_of(tmp_path, sha256)
     assert file == tmp_path / "results" / TENANT / sha256[:2] / f"{sha256}.zst"
-    assert [each.stat().st_mode & 0o777 for each in (file, file.parent, file.parent.parent)] == [0o600, 0o700, 0o700]
+    assert [path.stat().st_mode & 0o777 for path in (file, file.parent, file.parent.parent)] == [0o600, 0o700, 0o700]
 
 
 @pytest.mark.parametrize("tenant", ["", ".", "..", "a/b", "%41", "A", "é", "x" * 250, "\ud800", "\x00"])
@@ -160,10 +160,10 @@ async def test_a_cut_file_is_noticed(tmp_path, results, keep):
 
 
 async def test_what_stands_under_anothers_name_is_noticed(tmp_path, results):
-    one, other = (await stored(results, b"one")).sha256, (await stored(results, b"other")).sha256
-    file_of(tmp_path, one).write_bytes(file_of(tmp_path, other).read_bytes())
+    first, other = (await stored(results, b"one")).sha256, (await stored(results, b"other")).sha256
+    file_of(tmp_path, first).write_bytes(file_of(tmp_path, other).read_bytes())
     with pytest.raises(ResultUnavailable, match="another result under this name"):
-        await read(results, one)
+        await read(results, first)
 
 
 async def test_storing_the_content_again_heals_it(tmp_path, results):
@@ -235,10 +235,10 @@ async def test_foreign_files_are_left_alone(tmp_path, results):
     await stored(results, b"mine")
     root = tmp_path / "results"
     odd = [root / "notes.txt", root / TENANT / "notes", root / TENANT / sha256_of(b"mine")[:2] / "x.zst"]
-    for each in odd:
-        each.write_text("not ours")
+    for path in odd:
+        path.write_text("not ours")
     assert len(await everything(results)) == 1
-    assert all(each.exists() for each in odd)
+    assert all(path.exists() for path in odd)
 
 
 # -- leftovers and death ----------------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ async def test_what_was_answered_is_whole_whenever_the_process_is_killed(tmp_pat
         process.kill()
         rest, _ = await asyncio.to_thread(process.communicate)
         answered |= {line for line in rest.split() if len(line) == 64}
-    there = {each.sha256 for each in await everything(results)}
+    there = {result.sha256 for result in await everything(results)}
     assert answered <= there
     for sha256 in there:
         await read(results, sha256)
@@ -347,7 +347,7 @@ async def main():
 asyncio.run(main())
 """
     both = [child(script, tmp_path / "results") for _ in range(2)]
-    outputs = await asyncio.gather(*(asyncio.to_thread(each.communicate, "go\n", 60) for each in both))
+    outputs = await asyncio.gather(*(asyncio.to_thread(process.communicate, "go\n", 60) for process in both))
     names = {line for output, _ in outputs for line in output.split()}
     assert names == {sha256_of(b"the same" * 300_000)}
     assert await read(results, names.pop()) == b"the same" * 300_000
@@ -373,7 +373,7 @@ async def test_a_full_disk_keeps_nothing_of_it(small_disk):
     kept = (await stored(results, NOISE[:500_000])).sha256
     with pytest.raises(ResultUnavailable, match=r"disk full.*arclog gc"):
         await stored(results, NOISE)
-    assert [each.sha256 for each in await everything(results)] == [kept]
+    assert [result.sha256 for result in await everything(results)] == [kept]
     assert await results.leftovers(1 << 62) == 0
     assert await read(results, kept) == NOISE[:500_000]
     await asyncio.to_thread(subprocess.run, ["mount", "-o", "remount,size=20m", str(small_disk)], check=True)

@@ -55,10 +55,10 @@ async def test_any_client_and_any_zstd_give_the_content_back(results, settings, 
     plain, rows = (await stored(results, NOISE)).sha256, (await listed(results, ROWS)).sha256
     bucket = await stream.object_store(settings.text("results.bucket"))
     for sha256, body in ((plain, NOISE), (rows, await read(results, rows))):
-        found = await bucket.get(object_name(TENANT, sha256))
-        reader = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(found.data), read_across_frames=True)
+        stored_object = await bucket.get(object_name(TENANT, sha256))
+        reader = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(stored_object.data), read_across_frames=True)
         assert reader.read() == body
-        assert found.info.size == len(found.data)
+        assert stored_object.info.size == len(stored_object.data)
 
 
 async def test_what_is_removed_leaves_no_message(results, settings, stream):
@@ -108,9 +108,9 @@ async def test_who_stores_and_who_removes_the_same_end_with_all_or_nothing(resul
     sha256 = (await stored(results, NOISE)).sha256
 
     async def remove() -> None:
-        found = await results.find(TENANT, sha256)
-        if found is not None:
-            await results.remove(TENANT, sha256, found.stored_at)
+        stored = await results.find(TENANT, sha256)
+        if stored is not None:
+            await results.remove(TENANT, sha256, stored.stored_at)
 
     for _ in range(4):
         await asyncio.gather(stored(results, NOISE), remove(), remove())
@@ -167,10 +167,10 @@ async def test_a_server_that_stays_away_or_comes_back_empty():
         async def kill() -> None:
             await asyncio.to_thread(server.kill)
 
-        with pytest.raises(ResultStoreAway, match="cannot be reached") as found:
+        with pytest.raises(ResultStoreAway, match="cannot be reached") as raised:
             await stored_around(results, kill)
-        assert f"NATS nats://127.0.0.1:{server.port}" in str(found.value)
-        assert "s3cr3t" not in str(found.value)
+        assert f"NATS nats://127.0.0.1:{server.port}" in str(raised.value)
+        assert "s3cr3t" not in str(raised.value)
         with pytest.raises(ResultStoreAway):
             await read(results, sha256)
         await results.close()
@@ -195,9 +195,9 @@ async def test_a_server_that_was_never_there():
     results = choose_results(
         Settings({"results.url": "nats", "bus.url": "nats://someone:s3cr3t@127.0.0.1:1", "results.patience_s": 0.2})
     )
-    with pytest.raises(ResultStoreAway, match="cannot be reached") as found:
+    with pytest.raises(ResultStoreAway, match="cannot be reached") as raised:
         await stored(results, b"x")
-    assert "s3cr3t" not in str(found.value)
+    assert "s3cr3t" not in str(raised.value)
     await results.close()
 
 
@@ -206,7 +206,7 @@ async def test_a_full_bucket_keeps_nothing_of_it(settings):
     kept = (await stored(results, NOISE[:500_000])).sha256
     with pytest.raises(ResultUnavailable, match=r"no room.*arclog gc"):
         await stored(results, NOISE)
-    assert [each.sha256 for each in await everything(results)] == [kept]
+    assert [result.sha256 for result in await everything(results)] == [kept]
     assert await results.leftovers(1 << 62) == 0
     assert await read(results, kept) == NOISE[:500_000]
     await results.close()
@@ -217,10 +217,10 @@ async def test_credentials():
     with running_nats(config=config) as server:
         right, wrong = (server.url.replace("//", f"//someone:{word}@") for word in ("s3cr3t", "wr0ng"))
         results = choose_results(Settings({"results.url": "nats", "bus.url": wrong}))
-        with pytest.raises(ResultUnavailable, match="rejects the login") as found:
+        with pytest.raises(ResultUnavailable, match="rejects the login") as raised:
             await stored(results, b"x")
-        assert not isinstance(found.value, ResultStoreAway)
-        assert "wr0ng" not in str(found.value)
+        assert not isinstance(raised.value, ResultStoreAway)
+        assert "wr0ng" not in str(raised.value)
         await results.close()
         results = choose_results(Settings({"results.url": "nats", "bus.url": right}))
         assert await read(results, (await stored(results, b"x")).sha256) == b"x"
@@ -240,9 +240,9 @@ async def test_settings_that_cannot_be(values, said):
 
 
 def test_certificates_that_are_not_there():
-    given = {"results.url": "nats", "bus.url": "tls://127.0.0.1:1", "bus.ca_file": "/nowhere.pem"}
+    values = {"results.url": "nats", "bus.url": "tls://127.0.0.1:1", "bus.ca_file": "/nowhere.pem"}
     with pytest.raises(SettingsError, match="ARCLOG_BUS_CA_FILE"):
-        choose_results(Settings(given))
+        choose_results(Settings(values))
 
 
 async def test_memory_does_not_grow_with_the_content(settings):

@@ -48,9 +48,9 @@ def made(s3: S3Server, bucket: str, **more: object) -> BlobResults:
 
 @pytest.fixture
 async def results(s3: S3Server, bucket: str) -> AsyncIterator[BlobResults]:
-    one = made(s3, bucket)
-    yield one
-    await one.close()
+    store = made(s3, bucket)
+    yield store
+    await store.close()
 
 
 def keys(s3: S3Server, bucket: str) -> list[str]:
@@ -75,10 +75,10 @@ async def test_large_content_goes_up_in_parts_while_it_comes(s3, bucket, results
     assert re.fullmatch(r"some/\.data/[0-9a-f]{16}\.zst", data)
     assert await read(results, done.sha256) == LARGE
     assert await read(results, done.sha256, 8_999_990, 9_000_010) == LARGE[8_999_990:9_000_010]
-    found = await results.find(TENANT, done.sha256)
-    assert found is not None
-    assert [found] == await everything(results)
-    assert found.stored_bytes == done.stored_bytes
+    stored_info = await results.find(TENANT, done.sha256)
+    assert stored_info is not None
+    assert [stored_info] == await everything(results)
+    assert stored_info.stored_bytes == done.stored_bytes
     await stored(results, LARGE)
     assert len(keys(s3, bucket)) == 2
     assert await results.leftovers(1 << 62) == 0
@@ -128,10 +128,10 @@ async def test_who_stores_while_another_removes_what_they_looked_at_loses_nothin
 
     async def looking(tenant: str, name: str) -> list[Version]:
         """Somebody stores it again between the look and the removal."""
-        found: list[Version] = await looked(tenant, name)
+        versions: list[Version] = await looked(tenant, name)
         results.blobs.versions = looked
         await stored(results, NOISE)
-        return found
+        return versions
 
     results.blobs.versions = looking
     assert await results.remove(TENANT, sha256, old.stored_at)
@@ -239,9 +239,9 @@ async def test_a_server_that_goes_while_content_comes(bucket):
 
 async def test_a_bucket_that_is_not_there(s3, bucket):
     results = made(s3, "not-there")
-    with pytest.raises(ResultUnavailable, match="there is no such bucket") as found:
+    with pytest.raises(ResultUnavailable, match="there is no such bucket") as raised:
         await stored(results, b"x")
-    assert not isinstance(found.value, ResultStoreAway)
+    assert not isinstance(raised.value, ResultStoreAway)
     with pytest.raises(ResultUnavailable, match="there is no such bucket"):
         await stored(results, LARGE)
     with pytest.raises(ResultUnavailable, match="there is no such bucket"):
@@ -255,10 +255,10 @@ async def test_keys_that_may_not(bucket):
         server.request("POST", "/moto-api/reset-auth", b"0")
         results = made(server, bucket)
         for body in (b"x", LARGE):
-            with pytest.raises(ResultUnavailable, match=r"access denied.*ARCLOG_RESULTS_CREDENTIALS_FILE") as found:
+            with pytest.raises(ResultUnavailable, match=r"access denied.*ARCLOG_RESULTS_CREDENTIALS_FILE") as raised:
                 await stored(results, body)
-            assert not isinstance(found.value, ResultStoreAway)
-            assert "SK" not in str(found.value).split()
+            assert not isinstance(raised.value, ResultStoreAway)
+            assert "SK" not in str(raised.value).split()
         await results.close()
 
 
@@ -271,9 +271,9 @@ async def test_credentials_from_a_file(s3, bucket, tmp_path: Path, monkeypatch):
     assert await read(results, (await stored(results, b"x")).sha256) == b"x"
     await results.close()
     file.write_text("s3cr3t")
-    with pytest.raises(SettingsError, match="line 1 is not NAME=value") as found:
+    with pytest.raises(SettingsError, match="line 1 is not NAME=value") as raised:
         made(s3, bucket, results__credentials_file=str(file))
-    assert "s3cr3t" not in str(found.value)
+    assert "s3cr3t" not in str(raised.value)
     with pytest.raises(SettingsError, match="cannot be read"):
         made(s3, bucket, results__credentials_file=str(tmp_path / "nowhere"))
 
@@ -286,9 +286,9 @@ async def test_credentials_from_a_file(s3, bucket, tmp_path: Path, monkeypatch):
     ],
 )  # fmt: skip
 def test_addresses_that_are_none_are_not_repeated(url):
-    with pytest.raises(SettingsError, match="ARCLOG_RESULTS_URL") as found:
+    with pytest.raises(SettingsError, match="ARCLOG_RESULTS_URL") as raised:
         address_of(url)
-    assert "s3cr3t" not in str(found.value)
+    assert "s3cr3t" not in str(raised.value)
 
 
 @pytest.mark.parametrize("scheme", ["gs", "az"])

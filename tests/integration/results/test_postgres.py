@@ -103,7 +103,7 @@ async def test_an_answer_that_got_lost_is_no_second_storing(results):
     end = (await results.blobs.ask("open", ([], "other", done.sha256)))[0][1]
     for _ in range(2):
         assert await results.blobs.name_blob(blob, "acme", done.sha256, bytes(end), done.stored_bytes)
-    assert [each.tenant for each in await everything(results)] == ["acme", "other"]
+    assert [result.tenant for result in await everything(results)] == ["acme", "other"]
 
 
 # -- servers that are away --------------------------------------------------------------------------------------------------
@@ -141,9 +141,9 @@ async def test_a_server_that_stays_away(own_server):
     async def kill() -> None:
         await asyncio.to_thread(own_server.kill)
 
-    with pytest.raises(ResultStoreAway, match=r"PostgreSQL 127\.0\.0\.1/test_\d+ cannot be reached") as found:
+    with pytest.raises(ResultStoreAway, match=r"PostgreSQL 127\.0\.0\.1/test_\d+ cannot be reached") as raised:
         await stored_around(results, kill)
-    assert PASSWORD not in str(found.value)
+    assert PASSWORD not in str(raised.value)
     with pytest.raises(ResultStoreAway):
         await read(results, sha256)
     await asyncio.to_thread(own_server.start)
@@ -168,10 +168,10 @@ async def test_a_server_that_hangs(own_server):
 
 async def test_a_wrong_password_is_told_at_once_and_never_shown(database):
     results = BlobResults(PostgresBlobs(database.dsn.replace("correct", "s3cr3t")))
-    with pytest.raises(ResultUnavailable, match="authentication failed") as found:
+    with pytest.raises(ResultUnavailable, match="authentication failed") as raised:
         await stored(results, b"x")
-    assert not isinstance(found.value, ResultStoreAway)
-    assert "s3cr3t" not in str(found.value)
+    assert not isinstance(raised.value, ResultStoreAway)
+    assert "s3cr3t" not in str(raised.value)
     await results.close()
 
 
@@ -179,9 +179,9 @@ async def test_a_wrong_password_is_told_at_once_and_never_shown(database):
     "url", ["postgresql://u:s3cr3t@h:port/db", "postgresql://u:s3cr3t@[h/db", "postgresql://h/d?s3cr3t=1"]
 )
 async def test_an_address_that_is_none_is_not_repeated(url):
-    with pytest.raises(SettingsError, match="ARCLOG_") as found:
+    with pytest.raises(SettingsError, match="ARCLOG_") as raised:
         PostgresBlobs(url)
-    assert "s3cr3t" not in str(found.value)
+    assert "s3cr3t" not in str(raised.value)
 
 
 def test_a_full_disk_says_so(database):

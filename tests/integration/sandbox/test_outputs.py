@@ -46,11 +46,11 @@ class Tools:
 
     async def texts(self, outcome: Outcome) -> dict[str, str]:
         assert outcome.error is None, outcome.error
-        found = {}
+        texts = {}
         for name, file in outcome.files.items():
             chunks = [chunk async for chunk in self.results.chunks("default", file.content.sha256)]
-            found[name] = b"".join(chunks).decode()
-        return found
+            texts[name] = b"".join(chunks).decode()
+        return texts
 
     async def close(self) -> None:
         await self.shell.close()
@@ -182,8 +182,8 @@ async def test_more_files_or_bytes_than_a_task_may_have_are_refused_by_name(tmp_
 
         assert await refusal("printf 12345 > a; printf 12345 > b", "ab") == ""
         assert "limit: outputs names 3 files, and a task may have 2 (outputs.max_files)" in await refusal(":", "abc")
-        told = await refusal("printf 123456 > a; printf 12345 > b", "ab")
-        assert "limit: the files of outputs have 11 bytes together" in told
-        assert "outputs.max_bytes" in told
+        refusal_text = await refusal("printf 123456 > a; printf 12345 > b", "ab")
+        assert "limit: the files of outputs have 11 bytes together" in refusal_text
+        assert "outputs.max_bytes" in refusal_text
     finally:
         await shell.close()

@@ -152,9 +152,9 @@ async def test_a_crash_is_an_outcome_and_the_next_task_gets_a_new_process(
     tool: PythonTool, code: str, error_code: str, words: str
 ) -> None:
     log = Log()
-    kind, found, message = await failure(tool, f"print('last words')\n{code}", log=log)
+    kind, code_of_failure, message = await failure(tool, f"print('last words')\n{code}", log=log)
 
-    assert (kind, found) == ("killed", error_code)
+    assert (kind, code_of_failure) == ("killed", error_code)
     assert words in message
     assert log.of("stdout") == ["last words"]
     assert (await run(tool, "result = 1")).result == 1
@@ -338,8 +338,8 @@ def test_killing_the_worker_leaves_nothing(tmp_path: Path, confinement: str) -> 
 
 
 def _below(pid: int) -> list[int]:
-    found = []
+    processes = []
     for thread in Path(f"/proc/{pid}/task").iterdir():
         for child in (thread / "children").read_text().split():
-            found += [int(child), *_below(int(child))]
-    return found
+            processes += [int(child), *_below(int(child))]
+    return processes

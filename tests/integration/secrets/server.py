@@ -11,7 +11,7 @@ class TokenServer:
     def __init__(self) -> None:
         self.url = ""
         #: raw requests, heads and bodies
-        self.asked: list[bytes] = []
+        self.requests: list[bytes] = []
         self.answer: tuple[int, bytes] = (200, b"{}")
         self.location = ""
         #: answers wait for this
@@ -25,7 +25,7 @@ class TokenServer:
             length = next(
                 int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
             )
-            self.asked.append(head + await reader.readexactly(length))
+            self.requests.append(head + await reader.readexactly(length))
             self.came.set()
             await self.go.wait()
             status, body = self.answer

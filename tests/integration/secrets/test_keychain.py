@@ -75,9 +75,9 @@ async def test_env(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_KEY", "value-1")
     secrets = made(tmp_path)
     entry = {"name": "MY_KEY", "kind": "env"}
-    found = await secrets.resolve(entry, SCOPE)
-    assert (found.fields, found.secrets) == ({"value": "value-1"}, ("value-1",))
-    assert "value-1" not in repr(found)
+    resolved = await secrets.resolve(entry, SCOPE)
+    assert (resolved.fields, resolved.secrets) == ({"value": "value-1"}, ("value-1",))
+    assert "value-1" not in repr(resolved)
     # Rotated: the next attempt has the new one.
     monkeypatch.setenv("MY_KEY", "value-2")
     assert (await secrets.resolve(entry, SCOPE)).fields["value"] == "value-2"
@@ -86,14 +86,14 @@ async def test_env(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "message"),
     [(None, "is not set"), ("", "is empty"), ("x" * 70_000, "secrets.max_bytes"), ("\udcff", "UTF-8")],
 )
-async def test_env_that_cannot_be_had(tmp_path, monkeypatch, value, says):
+async def test_env_that_cannot_be_had(tmp_path, monkeypatch, value, message):
     monkeypatch.delenv("MY_KEY", raising=False)
     if value is not None:
         monkeypatch.setenv("MY_KEY", value)
-    assert says in str(await refusal(made(tmp_path), {"name": "a", "kind": "env", "var": "MY_KEY"}))
+    assert message in str(await refusal(made(tmp_path), {"name": "a", "kind": "env", "var": "MY_KEY"}))
 
 
 async def test_file_as_text_and_as_json(tmp_path):
@@ -110,25 +110,25 @@ async def test_files_that_cannot_be_had(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     secrets = made(tmp_path)
 
-    async def says(path: Path | str, **more: str) -> str:
+    async def message(path: Path | str, **more: str) -> str:
         return str(await refusal(secrets, {"name": "f", "kind": "file", "path": str(path), **more}))
 
-    assert f"there is no file nowhere in {tmp_path}" in await says("nowhere")
-    assert "not a regular file" in await says(tmp_path)
+    assert f"there is no file nowhere in {tmp_path}" in await message("nowhere")
+    assert "not a regular file" in await message(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    assert "not a regular file" in await says(tmp_path / "pipe")
+    assert "not a regular file" in await message(tmp_path / "pipe")
     (tmp_path / "empty").write_text("\n")
-    assert "is empty" in await says(tmp_path / "empty")
+    assert "is empty" in await message(tmp_path / "empty")
     (tmp_path / "large").write_text("x" * 70_000)
-    assert "larger than 65536 bytes" in await says(tmp_path / "large")
+    assert "larger than 65536 bytes" in await message(tmp_path / "large")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    assert "not UTF-8" in await says(tmp_path / "binary")
+    assert "not UTF-8" in await message(tmp_path / "binary")
     (tmp_path / "text").write_text("hunter2hunter2")
-    assert "not a JSON object" in (said := await says(tmp_path / "text", format="json"))
-    assert "hunter2" not in said
+    assert "not a JSON object" in (text := await message(tmp_path / "text", format="json"))
+    assert "hunter2" not in text
     if os.geteuid() != 0:
         (tmp_path / "text").chmod(0)
-        assert "Permission denied" in await says(tmp_path / "text")
+        assert "Permission denied" in await message(tmp_path / "text")
 
 
 async def test_secret_and_secret_manager_by_their_own_name_or_another(tmp_path):
@@ -137,9 +137,9 @@ async def test_secret_and_secret_manager_by_their_own_name_or_another(tmp_path):
     secrets = made(tmp_path)
     for kind in ("secret", "secret_manager"):
         assert (await secrets.resolve({"name": "plain", "kind": kind}, SCOPE)).fields == {"value": "value-1"}
-        found = await secrets.resolve({"name": "x", "kind": kind, "secret": "fields"}, SCOPE)
-        assert found.fields["user"] == "ada"
-        assert {"ada", "pass word"} < set(found.secrets)
+        resolved = await secrets.resolve({"name": "x", "kind": kind, "secret": "fields"}, SCOPE)
+        assert resolved.fields["user"] == "ada"
+        assert {"ada", "pass word"} < set(resolved.secrets)
         assert "arclog secret set nope" in str(await refusal(secrets, {"name": "nope", "kind": kind}))
     # Rotated between two attempts.
     keep(tmp_path, "plain", "value-2")
@@ -149,8 +149,8 @@ async def test_secret_and_secret_manager_by_their_own_name_or_another(tmp_path):
 async def test_bearer(tmp_path, monkeypatch):
     monkeypatch.setenv("TOKEN", '{"deep": "tok-123"}')
     entry = {"name": "b", "kind": "bearer", "token": {"env": "TOKEN", "key": "deep"}}
-    found = await made(tmp_path).resolve(entry, SCOPE)
-    assert found.fields == {"token": "tok-123", "value": "tok-123", "header": "Bearer tok-123"}
+    resolved = await made(tmp_path).resolve(entry, SCOPE)
+    assert resolved.fields == {"token": "tok-123", "value": "tok-123", "header": "Bearer tok-123"}
     keep(tmp_path, "b", "tok-of-store")
     assert (await made(tmp_path).resolve({"name": "b", "kind": "bearer"}, SCOPE)).fields["token"] == "tok-of-store"
     entry["token"] = {"env": "TOKEN", "key": "other"}
@@ -159,10 +159,10 @@ async def test_bearer(tmp_path, monkeypatch):
 
 async def test_basic(tmp_path, monkeypatch):
     monkeypatch.setenv("PW", "pass word")
-    found = await made(tmp_path).resolve(
+    resolved = await made(tmp_path).resolve(
         {"name": "b", "kind": "basic", "username": "ada", "password": {"env": "PW"}}, SCOPE
     )
-    assert (found.fields, found.secrets) == ({"username": "ada", "password": "pass word"}, ("pass word",))
+    assert (resolved.fields, resolved.secrets) == ({"username": "ada", "password": "pass word"}, ("pass word",))
     keep(tmp_path, "b", {"username": "ada", "password": "other word"})
     assert (await made(tmp_path).resolve({"name": "b", "kind": "basic"}, SCOPE)).fields["password"] == "other word"
     keep(tmp_path, "b", {"username": "ada"})
@@ -182,8 +182,8 @@ async def test_basic(tmp_path, monkeypatch):
 )
 async def test_postgres_credential_in_every_form(tmp_path, kept):
     keep(tmp_path, "pg", kept)
-    found = await made(tmp_path).resolve({"name": "pg", "kind": "postgres_credential"}, SCOPE)
-    fields = {key: str(value) for key, value in found.fields.items() if key != "dsn"}
+    resolved = await made(tmp_path).resolve({"name": "pg", "kind": "postgres_credential"}, SCOPE)
+    fields = {key: str(value) for key, value in resolved.fields.items() if key != "dsn"}
     assert fields == {
         "host": "h",
         "port": "5433",
@@ -192,15 +192,18 @@ async def test_postgres_credential_in_every_form(tmp_path, kept):
         "dbname": "d",
         "sslmode": "require",
     }
-    assert "p@ss word" in found.secrets
-    assert not {"h", "u", "d"} & set(found.secrets)
+    assert "p@ss word" in resolved.secrets
+    assert not {"h", "u", "d"} & set(resolved.secrets)
 
 
 async def test_postgres_credential_in_parts(tmp_path, monkeypatch):
     monkeypatch.setenv("PW", "pass word")
     entry = {"name": "pg", "kind": "postgres_credential", "host": "h", "dbname": "d", "password": {"env": "PW"}}
-    found = await made(tmp_path).resolve(entry, SCOPE)
-    assert (found.fields, found.secrets) == ({"host": "h", "dbname": "d", "password": "pass word"}, ("pass word",))
+    resolved = await made(tmp_path).resolve(entry, SCOPE)
+    assert (resolved.fields, resolved.secrets) == (
+        {"host": "h", "dbname": "d", "password": "pass word"},
+        ("pass word",),
+    )
     monkeypatch.setenv("PW", "no credential at all")
     problem = await refusal(made(tmp_path), {"name": "pg", "kind": "postgres_credential", "source": {"env": "PW"}})
     assert "neither a JSON object" in str(problem)
@@ -239,10 +242,10 @@ async def test_a_token_is_fetched_once_for_all_who_wait_and_again_before_it_ends
         waiting = [asyncio.create_task(secrets.resolve(grant(server), SCOPE)) for _ in range(20)]
         await server.came.wait()
         server.go.set()
-        found = await asyncio.gather(*waiting)
-        assert {one.fields["header"] for one in found} == {"Bearer tok-1"}
-        assert set(found[0].secrets) == {"tok-1", SECRET}
-        assert len(server.asked) == 1
+        results = await asyncio.gather(*waiting)
+        assert {resolved.fields["header"] for resolved in results} == {"Bearer tok-1"}
+        assert set(results[0].secrets) == {"tok-1", SECRET}
+        assert len(server.requests) == 1
         server.answer = token("tok-2", expires_in=600)
         clock.at += 539  # a minute before its end
         assert (await secrets.resolve(grant(server), SCOPE)).fields["token"] == "tok-1"
@@ -261,7 +264,7 @@ async def test_a_token_server_that_must_not_be_reached(tmp_path, setting):
         server.answer = token("tok-1")
         with pytest.raises(SecretUnavailable, match=r"secrets\.allow_networks") as refused:
             await made(tmp_path, **closed).resolve(grant(server), SCOPE)
-        assert server.asked == []
+        assert server.requests == []
     assert not refused.value.retryable
 
 
@@ -274,7 +277,7 @@ async def test_a_token_server_that_redirects(tmp_path):
         other.answer = token("tok-1")
         with pytest.raises(SecretUnavailable, match="307"):
             await made(tmp_path).resolve(grant(server), SCOPE)
-        assert other.asked == []
+        assert other.requests == []
 
 
 @pytest.mark.usefixtures("_client_secret")
@@ -283,7 +286,7 @@ async def test_what_the_server_is_sent(tmp_path):
         server.answer = token("tok-1")
         await made(tmp_path).resolve(grant(server, scope="read write", audience="https://api"), SCOPE)
         await made(tmp_path).resolve(grant(server, client_auth="post"), SCOPE)
-        basic, post = server.asked
+        basic, post = server.requests
     words = base64.b64encode(b"me%3A1:cl1ent+secret%2F%2B%25")
     assert b"Basic " + words in basic
     assert basic.endswith(b"grant_type=client_credentials&scope=read+write&audience=https%3A%2F%2Fapi")
@@ -298,12 +301,12 @@ async def test_a_rotated_client_secret_asks_anew(tmp_path, monkeypatch):
         for value in ("one-secret", "two-secret"):
             monkeypatch.setenv("CS", value)
             await secrets.resolve(grant(server), SCOPE)
-        assert len(server.asked) == 2
+        assert len(server.requests) == 2
 
 
 @pytest.mark.usefixtures("_client_secret")
 @pytest.mark.parametrize(
-    ("answer", "says", "retryable"),
+    ("answer", "message", "retryable"),
     [
         ((401, b'{"error": "invalid_client"}'), "answered 401: invalid_client; check client_id", False),
         ((400, json.dumps({"error": SECRET}).encode()), "answered 400; check client_id", False),
@@ -315,12 +318,12 @@ async def test_a_rotated_client_secret_asks_anew(tmp_path, monkeypatch):
         ((200, b"[" * 70_000), "more than 65536 bytes", False),
     ],
 )
-async def test_a_server_that_gives_no_token(tmp_path, answer, says, retryable):
+async def test_a_server_that_gives_no_token(tmp_path, answer, message, retryable):
     async with token_server() as server:
         server.answer = answer
         with pytest.raises(SecretUnavailable) as caught:
             await made(tmp_path).resolve(grant(server), SCOPE)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "cl1ent" not in str(caught.value)
     assert caught.value.retryable is retryable
 
@@ -339,7 +342,7 @@ async def test_a_server_that_is_slow_or_gone(tmp_path):
 
 @pytest.mark.usefixtures("_client_secret")
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "message"),
     [
         ("http://example.com/t", "sent unencrypted"),
         ("ftp://127.0.0.1/t", "https"),
@@ -349,9 +352,9 @@ async def test_a_server_that_is_slow_or_gone(tmp_path):
         ("http://127.0.0.1.example.com/t", "sent unencrypted"),
     ],
 )
-async def test_token_urls_that_are_refused(tmp_path, url, says):
+async def test_token_urls_that_are_refused(tmp_path, url, message):
     entry = {"name": "crm", "kind": "oauth2", "token_url": url, "client_id": "me", "client_secret": {"env": "CS"}}
-    assert says in str(await refusal(made(tmp_path), entry))
+    assert message in str(await refusal(made(tmp_path), entry))
 
 
 async def test_a_grant_in_the_local_store(tmp_path):
@@ -360,10 +363,10 @@ async def test_a_grant_in_the_local_store(tmp_path):
         keep(tmp_path, "crm", {"token_url": server.url, "client_id": "me", "client_secret": SECRET, "scope": "read"})
         secrets = made(tmp_path)
         assert await secrets.check([{"name": "crm", "kind": "oauth2"}], SCOPE) == []
-        assert server.asked == []
-        found = await secrets.resolve({"name": "crm", "kind": "oauth2"}, SCOPE)
-        assert found.fields["token"] == "tok-1"
-        assert b"scope=read" in server.asked[0]
+        assert server.requests == []
+        resolved = await secrets.resolve({"name": "crm", "kind": "oauth2"}, SCOPE)
+        assert resolved.fields["token"] == "tok-1"
+        assert b"scope=read" in server.requests[0]
     assert "it lacks client_id" in str(
         await refusal(
             made(tmp_path), {"name": "x", "kind": "oauth2", "token_url": "https://x/", "client_secret": {"env": "X"}}

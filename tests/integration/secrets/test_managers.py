@@ -156,8 +156,8 @@ def _azure(tmp_path: Path, server: AzureServer, monkeypatch: pytest.MonkeyPatch)
         server.kept[name.replace("/", "--")] = text
 
     def place(*, credential: str = "client-secret-1", **more: Any) -> Place:
-        given = {"tenant_id": "tenant-1", "client_id": "client-1", "client_secret": credential}
-        (tmp_path / "client.json").write_text(json.dumps(given))
+        fields = {"tenant_id": "tenant-1", "client_id": "client-1", "client_secret": credential}
+        (tmp_path / "client.json").write_text(json.dumps(fields))
         file = str(tmp_path / "client.json")
         return Place(
             tmp_path,
@@ -206,9 +206,9 @@ async def test_a_text_and_the_fields_of_an_object(case: Case) -> None:
     case.put("t/p/e/fields", json.dumps({"user": "ada", "password": CANARY}))
     place = case.place()
     assert await place.fields("plain") == {"value": CANARY}
-    found = await place.secrets.resolve({"name": "x", "kind": "secret_manager", "secret": "fields"}, SCOPE)
-    assert found.fields == {"user": "ada", "password": CANARY}
-    assert CANARY in found.secrets
+    resolved = await place.secrets.resolve({"name": "x", "kind": "secret_manager", "secret": "fields"}, SCOPE)
+    assert resolved.fields == {"user": "ada", "password": CANARY}
+    assert CANARY in resolved.secrets
     assert await place.secrets.check([{"name": "plain", "kind": "secret_manager"}], SCOPE) == []
     await place.secrets.close()
 
@@ -231,13 +231,13 @@ async def test_the_narrowest_scope_wins_and_another_tenant_sees_nothing(case: Ca
 async def test_a_secret_is_asked_for_once_in_a_while(case: Case) -> None:
     case.put("t/p/e/key", "old")
     place = case.place(secrets__manager_cache_s=60.0)
-    found = await asyncio.gather(*(place.fields("key") for _ in range(20)))
-    assert found == [{"value": "old"}] * 20
-    asked = len(case.server.asked)
+    results = await asyncio.gather(*(place.fields("key") for _ in range(20)))
+    assert results == [{"value": "old"}] * 20
+    request_count = len(case.server.requests)
     case.put("t/p/e/key", "new")
     place.clock.at += 59
     assert await place.fields("key") == {"value": "old"}
-    assert len(case.server.asked) == asked
+    assert len(case.server.requests) == request_count
     place.clock.at += 2
     assert await place.fields("key") == {"value": "new"}
     await place.secrets.close()
@@ -272,9 +272,9 @@ async def test_an_outage_is_of_kind_connection_and_over_when_it_is_over(case: Ca
     case.server.broken = 503
     problem = await place.refusal("key")
     assert (problem.kind, problem.retryable) == ("connection", True)
-    asked = len(case.server.asked)
+    request_count = len(case.server.requests)
     await place.refusal("key")
-    assert len(case.server.asked) == asked, "tasks do not queue up behind a manager that is away"
+    assert len(case.server.requests) == request_count, "tasks do not queue up behind a manager that is away"
     case.server.broken = 0
     place.clock.at += 3
     assert await place.fields("key") == {"value": "value"}
@@ -442,17 +442,17 @@ async def test_aws_by_web_identity(tmp_path: Path, aws: Any, monkeypatch: pytest
 async def test_aws_by_the_machine_or_its_container(tmp_path: Path, aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.servers.managers import Manager, Request
 
-    given = {"AccessKeyId": "ASIA", "SecretAccessKey": "k", "Token": "t", "Expiration": "2099-01-01T00:00:00Z"}
+    credentials = {"AccessKeyId": "ASIA", "SecretAccessKey": "k", "Token": "t", "Expiration": "2099-01-01T00:00:00Z"}
 
     class Metadata(Manager):
         def answer(self, request: Request) -> tuple[int, Any]:
             if request.path == "/latest/api/token" and request.method == "PUT":
                 return 200, "session"
             if request.path == "/container" and request.headers.get("authorization") == "pod-token":
-                return 200, given
+                return 200, credentials
             if request.headers.get("x-aws-ec2-metadata-token") != "session":
                 return 401, ""
-            return 200, given if request.path.endswith("/role-1") else "role-1"
+            return 200, credentials if request.path.endswith("/role-1") else "role-1"
 
     aws.forget()
     aws_call(aws, "CreateSecret", {"Name": "t/key", "SecretString": "v"})

@@ -40,8 +40,8 @@ class Site:
 
     async def started(self, text: str, tenant: str = "a") -> str:
         answer = await self.client.post("/api/executions", json={"playbook": text}, headers=self.who(tenant, "admin"))
-        found: str = answer.json()["execution_id"]
-        return found
+        execution_id: str = answer.json()["execution_id"]
+        return execution_id
 
     async def post(self, call: str, body: Any, tenant: str = "a") -> httpx2.Response:
         return await self.client.post(f"/api/worker/{call}", json=body, headers=self.who(tenant, "worker"))
@@ -50,8 +50,8 @@ class Site:
         worker = {"worker_id": worker_id, "kinds": ["noop"], "pools": ["default"]}
         answer = await self.post("claim", {"worker": worker, "limit": 1, "wait_s": 20}, tenant)
         (command,) = answer.json()["commands"]
-        found: dict[str, Any] = command
-        return found
+        claimed_command: dict[str, Any] = command
+        return claimed_command
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ async def test_a_log_line_that_could_not_be_told_is_refused(site: Site) -> None:
         assert answer.status_code == 422, wrong
     assert (await site.post("logs", {"lines": [line(run)]})).status_code == 200
     read = await site.client.get(f"/api/executions/{run}/logs", headers=site.who("a", "viewer"))
-    assert [one["text"] for one in read.json()["lines"]] == ["x"]
+    assert [line["text"] for line in read.json()["lines"]] == ["x"]
 
 
 async def test_a_worker_has_its_own_tenants_runs_alone(site: Site) -> None:
@@ -146,8 +146,8 @@ async def test_what_others_are_writing_is_not_tidied_away(site: Site, tmp_path: 
     os.utime(new / "1-abandoned", (1, 1))
     (new / "1-under-way").write_bytes(b"half")
     admin = site.who("a", "admin")
-    asked = {"older_than": (1 << 63) - 1}
-    answer = await site.client.delete("/api/worker/results/leftovers", params=asked, headers=admin)
+    params = {"older_than": (1 << 63) - 1}
+    answer = await site.client.delete("/api/worker/results/leftovers", params=params, headers=admin)
     assert answer.json() == {"removed": 1}
     assert [file.name for file in new.iterdir()] == ["1-under-way"]
 
@@ -155,27 +155,27 @@ async def test_what_others_are_writing_is_not_tidied_away(site: Site, tmp_path: 
 async def test_a_content_type_is_one_header_at_most(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Content types come from other servers and from workers: they are told as they are, or not at all."""
     text = "metadata: {name: x}\nworkflow: [{step: start, tool: {kind: python, code: 'result = \"x\" * 100_000'}}]"
-    known = EngineApi.result
-    said = ""
+    original = EngineApi.result
+    content_type = ""
 
     async def renamed(self: EngineApi, ref: str) -> StoredResult:
         """What a worker may have reported."""
-        return replace(await known(self, ref), content_type=said)
+        return replace(await original(self, ref), content_type=content_type)
 
     monkeypatch.setattr(EngineApi, "result", renamed)
     async with server.client() as client:
         run = (await client.post("/api/executions", json={"playbook": text})).json()["execution_id"]
         await client.get(f"/api/executions/{run}/head", params={"until": "ended", "timeout_s": 30})
         (stored,) = (await client.get(f"/api/executions/{run}/results")).json()["results"]
-        for said in ("text/html\r\nSet-Cookie: a=b\r\n\r\n<script>", "\x00", "ü" * 9, "", "a" * 300):
+        for content_type in ("text/html\r\nSet-Cookie: a=b\r\n\r\n<script>", "\x00", "ü" * 9, "", "a" * 300):
             answer = await client.get("/api/result/resolve", params={"ref": stored["ref"]})
-            assert answer.status_code == 200, said
+            assert answer.status_code == 200, content_type
             assert answer.headers["content-type"] == "application/octet-stream"
             assert "set-cookie" not in answer.headers
             assert len(answer.content) >= 100_000
-        said = 'text/csv; charset="utf-8"'
+        content_type = 'text/csv; charset="utf-8"'
         answer = await client.get("/api/result/resolve", params={"ref": stored["ref"]})
-        assert answer.headers["content-type"] == said
+        assert answer.headers["content-type"] == content_type
 
 
 async def test_a_worker_that_says_too_much_is_refused_at_once(site: Site) -> None:
@@ -233,15 +233,15 @@ async def test_all_that_can_be_said_to_one_run_at_once(site: Site) -> None:
             body["step"] = "start"
         return await site.client.post(f"/api/executions/{run}/{what}", json=body, headers=admin)
 
-    asked = [(what, number) for number in range(12) for what in ("pause", "resume", "retry", "approve", "reject")]
-    asked[30:30] = [("cancel", 0), ("cancel", 1)]
-    answers = await asyncio.gather(*(say(*one) for one in asked))
+    signals = [(signal, number) for number in range(12) for signal in ("pause", "resume", "retry", "approve", "reject")]
+    signals[30:30] = [("cancel", 0), ("cancel", 1)]
+    answers = await asyncio.gather(*(say(*request) for request in signals))
     codes = Counter(answer.status_code for answer in answers)
     assert set(codes) <= {200, 409}, codes
     by_id: dict[str, set[bool]] = {}
-    for (what, number), answer in zip(asked, answers, strict=True):
-        by_id.setdefault(f"{what}-{number // 2}", set()).add(answer.status_code == 200)
-    assert all(len(found) == 1 for found in by_id.values()), "the same id is answered as before"
+    for (signal, number), answer in zip(signals, answers, strict=True):
+        by_id.setdefault(f"{signal}-{number // 2}", set()).add(answer.status_code == 200)
+    assert all(len(answers_of_id) == 1 for answers_of_id in by_id.values()), "the same id is answered as before"
     events = (await site.client.get(f"/api/executions/{run}/events", headers=admin)).json()["events"]
     types = [event["event_type"] for event in events]
     assert sum(name in ("playbook.finished", "execution.cancelled") for name in types) == 1

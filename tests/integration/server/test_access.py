@@ -56,21 +56,21 @@ class World:
         self.keys = keys
         self.client = client
 
-    async def ask(self, method: str, path: str, who: str = "", tenant: str = "acme", **more: Any) -> httpx2.Response:
-        headers = {**(bearer(self.keys[tenant, who]) if who else {}), **more.pop("headers", {})}
+    async def ask(self, method: str, path: str, caller: str = "", tenant: str = "acme", **more: Any) -> httpx2.Response:
+        headers = {**(bearer(self.keys[tenant, caller]) if caller else {}), **more.pop("headers", {})}
         return await self.client.request(method, path, headers=headers, **more)
 
     async def start(self, playbook: str = PLAYBOOK) -> str:
         answer = await self.ask("POST", "/api/execute", "engineer", json={"playbook": playbook})
         assert answer.status_code == 201, answer.text
-        found: str = answer.json()["execution_id"]
-        return found
+        execution_id: str = answer.json()["execution_id"]
+        return execution_id
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with _world(tmp_path / "home") as one:
-        yield one
+    async with _world(tmp_path / "home") as world:
+        yield world
 
 
 @asynccontextmanager
@@ -111,11 +111,11 @@ async def test_every_route_by_every_role_and_by_nobody(world: World) -> None:
         answers = {"nobody": await world.ask(method, path)}
         for text in GARBAGE:
             answers[text] = await world.ask(method, path, headers=bearer(text))
-        for who, answer in answers.items():
+        for caller, answer in answers.items():
             if (answer.status_code == 401) == (roles is None):
-                wrong.append((method, path, who, answer.status_code))
+                wrong.append((method, path, caller, answer.status_code))
             if roles is not None and answer.headers.get("www-authenticate") != "Bearer":
-                wrong.append((method, path, who, "no WWW-Authenticate"))
+                wrong.append((method, path, caller, "no WWW-Authenticate"))
         for role in ROLES:
             answer = await world.ask(method, path, role, json={} if method != "GET" else None)
             allowed = roles is None or role == "admin" or role in roles
@@ -278,8 +278,8 @@ async def test_skip_is_an_engineers_by_its_own_route_too(world: World) -> None:
 
 
 async def test_an_admin_makes_lists_and_revokes_keys_of_its_tenant(world: World) -> None:
-    asked = {"name": "robot", "roles": ["viewer"], "expires_in_s": 3600}
-    answer = await world.ask("POST", "/api/keys", "admin", json=asked)
+    request = {"name": "robot", "roles": ["viewer"], "expires_in_s": 3600}
+    answer = await world.ask("POST", "/api/keys", "admin", json=request)
     assert answer.status_code == 201
     made = answer.json()
     assert (made["about"]["tenant"], made["about"]["roles"]) == ("acme", ["viewer"])
@@ -303,9 +303,9 @@ async def test_what_was_granted_and_denied_is_kept(world: World) -> None:
     await world.ask("GET", f"/api/executions/{execution_id}/status", "viewer")
     await world.ask("GET", "/api/keys", "viewer")
     page = (await world.ask("GET", "/api/audit", "admin")).json()
-    told = [(each["principal"], each["decision"], each["method"], each["route"]) for each in page["entries"]]
+    recorded = [(entry["principal"], entry["decision"], entry["method"], entry["route"]) for entry in page["entries"]]
     run = "/api/executions/{execution_id}"
-    assert told == [
+    assert recorded == [
         ("acme-viewer", "denied", "GET", "/api/keys"),
         ("acme-operator", "denied", "POST", f"{run}/skip"),
         ("acme-operator", "granted", "POST", f"{run}/skip"),
@@ -324,7 +324,7 @@ async def test_what_was_granted_and_denied_is_kept(world: World) -> None:
     assert (await world.ask("GET", "/api/audit", "admin", "globex")).json()["entries"] == []
     first = (await world.ask("GET", "/api/audit", "admin", params={"limit": 2, "decision": "denied"})).json()
     rest = await world.ask("GET", "/api/audit", "admin", params={"decision": "denied", "before": first["next"]})
-    assert [each["route"] for each in rest.json()["entries"]] == [f"{run}/pause"]
+    assert [entry["route"] for entry in rest.json()["entries"]] == [f"{run}/pause"]
 
 
 # -- the door itself --------------------------------------------------------------------------------------------------
@@ -409,8 +409,8 @@ async def test_a_credential_comes_in_one_header_and_nowhere_else(world: World) -
 async def test_answers_say_how_browsers_shall_treat_them(world: World) -> None:
     origin = {"origin": "https://evil.example", "access-control-request-method": "POST"}
     for method, path in (("GET", "/health"), ("GET", "/api/executions"), ("GET", "/nothing"), ("OPTIONS", "/api/keys")):
-        for who in ("", "viewer"):
-            answer = await world.ask(method, path, who, headers=origin)
+        for caller in ("", "viewer"):
+            answer = await world.ask(method, path, caller, headers=origin)
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["cache-control"] == "no-store"
             assert answer.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"

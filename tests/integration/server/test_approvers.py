@@ -44,7 +44,7 @@ class Site:
             await waits_for_approval(engineer, answer.json()["execution_id"])
             return answer.json()["execution_id"], answer.json()["run_id"]
 
-    async def asks(self, role: str, path: str, body: object) -> int:
+    async def status_of(self, role: str, path: str, body: object) -> int:
         async with self.caller(role) as client:
             answer = await client.post(path, json=body)
             if answer.status_code == 403:
@@ -72,17 +72,20 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 )
 async def test_only_approvers_decide(site: Site, approvers: str, refused: list[str], accepted: str) -> None:
     execution_id, run_id = await site.waiting(approvers)
-    here = f"/api/executions/{execution_id}"
+    run_path = f"/api/executions/{execution_id}"
     for role in refused:
-        assert await site.asks(role, f"{here}/approve", REASON) == 403
-        assert await site.asks(role, f"{here}/reject", REASON) == 403
-        assert await site.asks(role, f"{here}/signal", {"signal": "APPROVE"}) == 403
-        assert await site.asks(role, f"{here}/signal", {"signal": "APPROVE", "step": "gate", "by": "alice"}) == 403
+        assert await site.status_of(role, f"{run_path}/approve", REASON) == 403
+        assert await site.status_of(role, f"{run_path}/reject", REASON) == 403
+        assert await site.status_of(role, f"{run_path}/signal", {"signal": "APPROVE"}) == 403
+        assert (
+            await site.status_of(role, f"{run_path}/signal", {"signal": "APPROVE", "step": "gate", "by": "alice"})
+            == 403
+        )
         signal = {"signalId": "6f1c2a7e-3b0d-4c55-9a41-0d2e8f7b6c13", "type": "APPROVE"}
-        assert await site.asks(role, f"/api/runs/{run_id}/signal", signal) == 403
+        assert await site.status_of(role, f"/api/runs/{run_id}/signal", signal) == 403
         if role == "engineer":
-            assert await site.asks(role, f"{here}/skip", {"step": "gate", **REASON}) == 403
+            assert await site.status_of(role, f"{run_path}/skip", {"step": "gate", **REASON}) == 403
     async with site.caller("admin") as admin:
-        events = (await admin.get(f"{here}/events")).json()["events"]
+        events = (await admin.get(f"{run_path}/events")).json()["events"]
         assert [event for event in events if event["event_type"] == "signal.received"] == []
-    assert await site.asks(accepted, f"{here}/approve", REASON) == 200
+    assert await site.status_of(accepted, f"{run_path}/approve", REASON) == 200

@@ -69,13 +69,13 @@ class Site(NamedTuple):
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     settings = Settings({"home": str(tmp_path / "home"), "scope.tenant": "installation"})
-    async with embedded(settings) as here:
-        services = _services(here, settings)
+    async with embedded(settings) as runtime:
+        services = _services(runtime, settings)
         yield Site(services, await _filled(services))
 
 
-def _services(here: Embedded, settings: Settings) -> Services:
-    engine, clock = here.engine, here.engine.clock
+def _services(embedded_runtime: Embedded, settings: Settings) -> Services:
+    engine, clock = embedded_runtime.engine, embedded_runtime.engine.clock
 
     async def ready() -> str:
         return ""
@@ -88,19 +88,19 @@ def _services(here: Embedded, settings: Settings) -> Services:
 
     return Services(
         settings=settings,
-        api=here.api.within,
-        control=lambda within: ScopedControl(here.control, engine.store, clock, within),
+        api=embedded_runtime.api.within,
+        control=lambda within: ScopedControl(embedded_runtime.control, engine.store, clock, within),
         ingest=EngineIngest(engine),
-        runs=lambda within: EngineRuns(engine, here.api.within(within), within, new_cursors()),
-        results=here.results,
+        runs=lambda within: EngineRuns(engine, embedded_runtime.api.within(within), within, new_cursors()),
+        results=embedded_runtime.results,
         authenticate=nobody,
         ready=ready,
         clock=clock,
         book=engine.store,
         audit=Audit(engine.store, clock, settings),
         doctor=doctor,
-        schedules=here.schedules,
-        pools=here.pools,
+        schedules=embedded_runtime.schedules,
+        pools=embedded_runtime.pools,
         vault=choose_vault(settings),
     )
 
@@ -266,17 +266,17 @@ def _report(has: Facts) -> Report:
 
 def _methods() -> set[str]:
     """Everything that a workspace offers: its own methods, and those of the ports that its properties are."""
-    found: set[str] = set()
+    names: set[str] = set()
     for name, member in vars(Workspace).items():
         if name.startswith("_"):
             continue
         if not isinstance(member, property):
-            found.add(name)
+            names.add(name)
             continue
         port = get_type_hints(member.fget)["return"]
         parts = {part for part, of in inspect.getmembers(port, inspect.isfunction) if not part.startswith("_")}
-        found |= {f"{name}.{part}" for part in parts} or {name}
-    return found
+        names |= {f"{name}.{part}" for part in parts} or {name}
+    return names
 
 
 def test_every_method_of_a_workspace_has_a_case() -> None:
@@ -337,7 +337,7 @@ async def _state(acme: Workspace, facts: Facts) -> str:
 async def test_upcoming_schedules_of_another_project_are_not_there(site: Site) -> None:
     bound = site.of("acme", project="shop")
     assert await bound.schedules.upcoming() == await bound.schedules.list() == []
-    assert [each.name for each in await site.of("acme").schedules.upcoming()] == [SECRET]
+    assert [due.name for due in await site.of("acme").schedules.upcoming()] == [SECRET]
 
 
 def test_a_principal_without_a_tenant_has_no_boundary() -> None:

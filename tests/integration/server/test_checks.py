@@ -27,7 +27,7 @@ async def test_findings_have_their_places_and_a_good_playbook_its_graph(server: 
         assert (task["kind"], task["config"]["args"], task["line"]) == ("python", {"n": "{{ workload.n }}"}, 5)
         bad = (await client.post("/api/check", json={"playbook": GOOD.replace("tool:", "tol:")})).json()
         assert bad["graph"] is None
-        assert (5, "error") in [(one["line"], one["severity"]) for one in bad["findings"]]
+        assert (5, "error") in [(finding["line"], finding["severity"]) for finding in bad["findings"]]
         sent = await client.post("/api/check", content=GOOD, headers={"content-type": "application/yaml"})
         assert sent.json() == good
         for text in ("", "\0", "a: [", "x: " + "[" * 500):
@@ -45,10 +45,10 @@ async def test_a_large_playbook_is_checked_in_another_process(
     monkeypatch.setattr("arclog.plan.draw.as_json", None)
     steps = "\n".join(f"  - {{step: s{number}, tool: {{kind: noop}}}}" for number in range(300))
     async with server.client() as client:
-        found = (
+        body = (
             await client.post("/api/check", json={"playbook": f"metadata: {{name: a}}\nworkflow:\n{steps}\n"})
         ).json()
-    assert len(found["graph"]["steps"]) == 300
+    assert len(body["graph"]["steps"]) == 300
 
 
 async def test_the_schema_knows_the_kinds_that_are_installed(server: RunningServer) -> None:
@@ -58,13 +58,13 @@ async def test_the_schema_knows_the_kinds_that_are_installed(server: RunningServ
 
 
 async def test_settings_are_shown_without_passwords(tmp_path: Path) -> None:
-    given = {
+    values = {
         "client.server": "https://ada:pass-of-ada@server.example/path",
         "lineage.url": "ada:pass-of-ada@server.example:80",  # an address without a scheme is one as well
         "lineage.auth": "pass-of-ada",
         "overview.stuck_s": 5,
     }
-    async with running(tmp_path, worker=False, **given) as server, server.client() as client:
+    async with running(tmp_path, worker=False, **values) as server, server.client() as client:
         answer = await client.get("/api/settings")
     rows = {row["name"]: row for row in answer.json()["settings"]}
     assert list(rows) == [row.name for row in TABLE]

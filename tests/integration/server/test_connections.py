@@ -57,9 +57,9 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
 async def test_a_head_that_never_ends_ends_the_connection(strict: RunningServer, sent: bytes) -> None:
     reader, writer = await opened(strict)
     writer.write(sent)
-    said = await answer(reader)
+    response = await answer(reader)
     writer.close()
-    assert said.count(b"HTTP/1.1 ") == sent.count(b"\r\n\r\n") if sent.strip() else said == b""
+    assert response.count(b"HTTP/1.1 ") == sent.count(b"\r\n\r\n") if sent.strip() else response == b""
 
 
 async def test_a_head_has_a_size(strict: RunningServer) -> None:
@@ -68,19 +68,19 @@ async def test_a_head_has_a_size(strict: RunningServer) -> None:
         writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         for number in range(200):
             writer.write(piece % (number, b"a" * 100))
-        said = await answer(reader)
+        response = await answer(reader)
         writer.close()
-        assert said[:12] in (b"HTTP/1.1 431", b"HTTP/1.1 400", b"reset"), said
-        assert b" 200 " not in said
+        assert response[:12] in (b"HTTP/1.1 431", b"HTTP/1.1 400", b"reset"), response
+        assert b" 200 " not in response
 
 
 async def test_a_head_that_comes_at_once_has_the_same_size(strict: RunningServer) -> None:
     for head in (b"X-A: %s\r\n" % (b"a" * 5000), b"X-A: %s\r\n" % (b"a" * 50) * 100):
         reader, writer = await opened(strict)
         writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n" + head + b"\r\n")
-        said = await answer(reader)
+        response = await answer(reader)
         writer.close()
-        assert said.startswith(b"HTTP/1.1 431 "), said
+        assert response.startswith(b"HTTP/1.1 431 "), response
     reader, writer = await opened(strict)
     writer.write(b"GET /health?%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % (b"a" * 5000))
     assert (await answer(reader)).startswith(b"HTTP/1.1 431 ")
@@ -90,9 +90,9 @@ async def test_a_head_that_comes_at_once_has_the_same_size(strict: RunningServer
 async def test_heads_of_one_connection_are_measured_one_by_one(strict: RunningServer) -> None:
     reader, writer = await opened(strict)
     writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: %s\r\n\r\n" % (b"a" * 3000) * 3)
-    said = await answer(reader)
+    response = await answer(reader)
     writer.close()
-    assert said.count(b"HTTP/1.1 200 ") == 3
+    assert response.count(b"HTTP/1.1 200 ") == 3
 
 
 @pytest.mark.parametrize(
@@ -185,21 +185,21 @@ async def test_a_body_that_goes_on_after_its_answer_is_read_without_haste(tmp_pa
 async def test_what_two_could_read_in_two_ways_is_refused(strict: RunningServer, head: bytes) -> None:
     reader, writer = await opened(strict)
     writer.write(head)
-    said = await answer(reader)
+    response = await answer(reader)
     writer.close()
-    assert b" 200 " not in said.partition(b"\r\n")[0]
-    assert b" 5" not in said[:13]
+    assert b" 200 " not in response.partition(b"\r\n")[0]
+    assert b" 5" not in response[:13]
 
 
 async def test_an_upgrade_is_not_taken(strict: RunningServer) -> None:
     async with strict.client() as client:
-        asked = {
+        headers = {
             "Connection": "Upgrade",
             "Upgrade": "websocket",
             "Sec-WebSocket-Version": "13",
             "Sec-WebSocket-Key": "x" * 22,
         }
-        assert (await client.get("/api/executions", headers=asked)).status_code in (200, 400)
+        assert (await client.get("/api/executions", headers=headers)).status_code in (200, 400)
 
 
 async def test_one_address_cannot_take_all_connections(tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ async def test_one_address_cannot_take_all_connections(tmp_path: Path) -> None:
         reader, writer = await opened(server)
         writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert (await reader.read(12)).endswith(b"200")
-        for _, one in (*taken, (reader, writer)):
-            one.close()
+        for _, stream in (*taken, (reader, writer)):
+            stream.close()
 
 
 def test_connections_that_end_leave_room() -> None:
@@ -255,13 +255,13 @@ def test_the_head_of_an_answer_is_written_with_its_body() -> None:
 
 async def test_answers_with_and_without_a_body_follow_each_other(strict: RunningServer) -> None:
     reader, writer = await opened(strict)
-    asked = [
+    requests = [
         (b"GET", b"/api/executions"),
         (b"HEAD", b"/api/executions"),
         (b"GET", b"/api/nothing"),
         (b"GET", b"/health"),
     ]
-    for method, path in [*asked, *asked]:
+    for method, path in [*requests, *requests]:
         writer.write(b"%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % (method, path))
         async with asyncio.timeout(PATIENCE_S):
             head = await reader.readuntil(b"\r\n\r\n")

@@ -40,8 +40,8 @@ async def client(folder: Path) -> AsyncIterator[httpx2.AsyncClient]:
 
     app = Starlette(routes=[Route("/api/executions", api), Route("/health", api)])
     transport = httpx2.ASGITransport(app=console.Console(app, folder))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://console", verify=False) as one:
-        yield one
+    async with httpx2.AsyncClient(transport=transport, base_url="http://console", verify=False) as client:
+        yield client
 
 
 @pytest.mark.parametrize(

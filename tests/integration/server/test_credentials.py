@@ -23,7 +23,7 @@ async def test_a_credential_goes_in_is_used_and_never_comes_out(tmp_path: Path) 
     home = tmp_path / "home"
     keys = await make_keys(home, [("default", "engineer"), ("default", "viewer"), ("acme", "engineer")])
     engineer, viewer, foreign = (
-        bearer(keys[who]) for who in (("default", "engineer"), ("default", "viewer"), ("acme", "engineer"))
+        bearer(keys[caller]) for caller in (("default", "engineer"), ("default", "viewer"), ("acme", "engineer"))
     )
     async with running(home) as server, server.client() as client:
         kept = await client.put("/api/credentials/crm", json={"value": SECRET}, headers=engineer)
@@ -31,7 +31,7 @@ async def test_a_credential_goes_in_is_used_and_never_comes_out(tmp_path: Path) 
         assert (await client.put("/api/credentials/crm", json={"value": "x"}, headers=viewer)).status_code == 403
         assert (await client.put("/api/credentials/a%20b", json={"value": "x"}, headers=engineer)).status_code == 422
         listed = await client.get("/api/credentials", headers=viewer)
-        assert [one["name"] for one in listed.json()["credentials"]] == ["crm"]
+        assert [credential["name"] for credential in listed.json()["credentials"]] == ["crm"]
         assert (await client.get("/api/credentials", headers=foreign)).json() == {"credentials": []}
         assert (await client.delete("/api/credentials/crm", headers=foreign)).status_code == 404
 

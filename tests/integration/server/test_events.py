@@ -49,25 +49,25 @@ class Wire:
             "/api/events/batch", json={"execution_id": self.id, "events": list(events), **more}
         )
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     async def log(self, after: int = 0) -> list[dict[str, Any]]:
-        async with embedded(Settings({"home": str(self.home)}), read_only=True) as here:
-            return await here.api.events(self.id, after=after)
+        async with embedded(Settings({"home": str(self.home)}), read_only=True) as runtime:
+            return await runtime.api.events(self.id, after=after)
 
     async def last(self) -> dict[str, Any]:
         return (await self.log())[-1]
 
     async def state(self) -> str:
-        found: str = (await self.client.get(f"/api/executions/{self.id}/status")).json()["state"]
-        return found
+        state: str = (await self.client.get(f"/api/executions/{self.id}/status")).json()["state"]
+        return state
 
 
 async def start(home: Path, playbook: str = WAITS) -> str:
     """A run, begun before the server opens the store."""
-    async with embedded(Settings({"home": str(home)})) as here:
-        return (await here.api.execute(ExecuteRequest(playbook))).execution_id
+    async with embedded(Settings({"home": str(home)})) as runtime:
+        return (await runtime.api.execute(ExecuteRequest(playbook))).execution_id
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ async def test_event_request_event_id_null_is_none(wire: Wire) -> None:
     first, second = [await wire.post(event_id=None, event_type="batch.completed") for _ in range(2)]
     assert first.status_code == second.status_code == 200
     stored = await wire.log()
-    assert [one["event_id"] for one in stored[-2:]] == [first.json()["event_id"], second.json()["event_id"]]
+    assert [event["event_id"] for event in stored[-2:]] == [first.json()["event_id"], second.json()["event_id"]]
     assert first.json()["event_id"] != second.json()["event_id"]
 
 
@@ -146,10 +146,10 @@ async def test_ee4_event_request_converts_into_executor_event(wire: Wire) -> Non
     }  # fmt: skip
     first = await wire.post(**sent)
     reader = reader_of("wire", RunSubject("", "", ""))
-    told = [one.record for event in await wire.log() for one in reader.render(event)] + [
-        one.record for one in reader.held_back()
+    records = [rendered.record for event in await wire.log() for rendered in reader.render(event)] + [
+        rendered.record for rendered in reader.held_back()
     ]
-    mine = next(record for record in told if record["event_id"] == OTHER)
+    mine = next(record for record in records if record["event_id"] == OTHER)
     assert {key: mine[key] for key in ("event_type", "step", "status", "worker_id")} == {
         key: sent[key] for key in ("event_type", "step", "status", "worker_id")
     }
@@ -184,16 +184,16 @@ async def test_the_same_event_again_is_answered_with_its_first_seq(wire: Wire) -
     other = await wire.post(**{**sent, "payload": {"a": 2}})
     assert other.status_code == 409
     assert OTHER in other.json()["detail"]
-    assert [one["event_id"] for one in await wire.log()].count(OTHER) == 1
+    assert [event["event_id"] for event in await wire.log()].count(OTHER) == 1
 
 
 async def test_an_id_of_one_of_our_own_events_is_refused(wire: Wire) -> None:
     """In the log an id is one event's: who takes ours, by chance or by intent, hears so."""
     before = await wire.log()
-    for known in before:
-        answer = await wire.post(event_type="batch.completed", event_id=known["event_id"])
+    for event in before:
+        answer = await wire.post(event_type="batch.completed", event_id=event["event_id"])
         assert answer.status_code == 409
-        assert f"accepted as seq {known['seq']} with other content" in answer.json()["detail"]
+        assert f"accepted as seq {event['seq']} with other content" in answer.json()["detail"]
     items = await wire.batch(
         {"event_type": "batch.completed", "event_id": before[0]["event_id"]}, {"event_type": "batch.completed"}
     )
@@ -202,9 +202,9 @@ async def test_an_id_of_one_of_our_own_events_is_refused(wire: Wire) -> None:
 
 
 async def test_an_id_is_the_executions_own(home: Path) -> None:
-    one, two = await start(home), await start(home)
+    first, two = await start(home), await start(home)
     async with running(home, worker=False) as server, server.client() as client:
-        for execution_id, payload in ((one, 1), (two, 2)):
+        for execution_id, payload in ((first, 1), (two, 2)):
             wire = Wire(client, home, execution_id)
             answer = await wire.post(event_id=OTHER, event_type="batch.completed", payload=payload)
             assert (answer.status_code, answer.json()["duplicate"]) == (200, False)
@@ -217,19 +217,24 @@ async def test_of_many_senders_of_one_event_one_writes(wire: Wire) -> None:
     )
     good = [answer.json() for answer in answers if answer.status_code == 200]
     assert sorted(answer.status_code for answer in answers) == [200] * 20 + [409] * 20
-    assert len({one["seq"] for one in good}) == 1
-    assert [one["duplicate"] for one in good].count(False) == 1
+    assert len({answer_body["seq"] for answer_body in good}) == 1
+    assert [answer_body["duplicate"] for answer_body in good].count(False) == 1
     assert len(await wire.log()) == before + 1
 
 
 async def test_two_servers_on_one_store_take_an_event_once(home: Path) -> None:
     execution_id = await start(home)
-    async with running(home, worker=False) as a, running(home, worker=False) as b, a.client() as one, b.client() as two:
-        wires = [Wire(client, home, execution_id) for client in (one, two)]
+    async with (
+        running(home, worker=False) as a,
+        running(home, worker=False) as b,
+        a.client() as first_client,
+        b.client() as two,
+    ):
+        wires = [Wire(client, home, execution_id) for client in (first_client, two)]
         before = len(await wires[0].log())
         ids = [str(int(OTHER) + n // 2) for n in range(60)]
         sent = [wires[n % 2].post(event_id=event_id, event_type="batch.completed") for n, event_id in enumerate(ids)]
-        answers = [one.json() for one in await asyncio.gather(*sent)]
+        answers = [first_client.json() for first_client in await asyncio.gather(*sent)]
         assert len({(answer["event_id"], answer["seq"]) for answer in answers}) == 30
         assert len(await wires[0].log()) == before + 30
 
@@ -253,15 +258,15 @@ async def test_each_item_of_a_batch_has_its_own_answer_in_order(wire: Wire) -> N
         {"event_type": "batch.completed", "worker_id": "mine"},
         worker_id="handed down",
     )
-    assert [one["status"] for one in answer["results"]] == [200, 422, 200, 409, 200, 422, 404, 200, 409, 422, 200]
-    assert [one["index"] for one in answer["results"]] == list(range(11))
+    assert [result["status"] for result in answer["results"]] == [200, 422, 200, 409, 200, 422, 404, 200, 409, 422, 200]
+    assert [result["index"] for result in answer["results"]] == list(range(11))
     assert (answer["accepted"], answer["refused"]) == (5, 6)
-    taken = [one["event"] for one in answer["results"] if one["status"] == 200]
-    assert [one["duplicate"] for one in taken] == [False, False, True, True, False]
+    taken = [result["event"] for result in answer["results"] if result["status"] == 200]
+    assert [item["duplicate"] for item in taken] == [False, False, True, True, False]
     assert taken[3]["seq"] == taken[0]["seq"] == taken[1]["seq"] - 1 == taken[4]["seq"] - 2
     written = (await wire.log())[-3:]
-    assert [one["worker_id"] for one in written] == ["handed down", "handed down", "mine"]
-    assert [one["seq"] for one in written] == [taken[0]["seq"], taken[1]["seq"], taken[4]["seq"]]
+    assert [item["worker_id"] for item in written] == ["handed down", "handed down", "mine"]
+    assert [item["seq"] for item in written] == [taken[0]["seq"], taken[1]["seq"], taken[4]["seq"]]
 
 
 async def test_a_batch_for_several_runs(home: Path) -> None:
@@ -269,11 +274,11 @@ async def test_a_batch_for_several_runs(home: Path) -> None:
     async with running(home, worker=False) as server, server.client() as client:
         events = [{"execution_id": ids[n % 3], "event_type": "batch.completed", "payload": n} for n in range(9)]
         answer = await client.post("/api/events/batch", json={"events": events})
-        taken = [one["event"] for one in answer.json()["results"]]
-        assert [one["execution_id"] for one in taken] == [ids[n % 3] for n in range(9)]
+        taken = [result["event"] for result in answer.json()["results"]]
+        assert [run["execution_id"] for run in taken] == [ids[n % 3] for n in range(9)]
         for event_id in ids:
-            said = [one["payload"]["value"] for one in (await Wire(client, home, event_id).log())[-3:]]
-            assert said == sorted(said)
+            values = [event["payload"]["value"] for event in (await Wire(client, home, event_id).log())[-3:]]
+            assert values == sorted(values)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +301,7 @@ async def test_a_batch_and_a_run_take_so_many_events(home: Path) -> None:
         assert (await client.post("/api/events/batch", json=large)).status_code == 422
         assert (await wire.batch(item, item, {**item, "event_id": 5}))["accepted"] == 3
         full = await wire.batch(item, {**item, "event_id": 5}, item)
-        assert [one["status"] for one in full["results"]] == [422, 200, 422]
+        assert [result["status"] for result in full["results"]] == [422, 200, 422]
         assert "ingest.max_events" in full["results"][0]["detail"]
         assert (await wire.post(**item)).status_code == 200
         assert (await wire.post(**item)).status_code == 422
@@ -323,7 +328,7 @@ async def test_an_event_holds_so_much(wire: Wire) -> None:
         {"event_type": "batch.completed", "payload": "x" * 300_000, "event_id": 3},
         {"event_type": "batch.completed", "event_id": 3},
     )
-    assert [one["status"] for one in mixed["results"]] == [422, 200]
+    assert [result["status"] for result in mixed["results"]] == [422, 200]
     whole = await wire.client.post("/api/events", content=b" " * (8 * 1024 * 1024 + 1))
     assert whole.status_code == 413
 
@@ -360,9 +365,9 @@ async def test_a_producer_may_use_every_name_and_changes_nothing(wire: Wire, nam
     assert (await wire.client.get(f"/api/executions/{wire.id}/status")).json() == status
     for dialect in ("canonical", "lifecycle", "wire", "legacy", "run"):
         page = (await wire.client.get(f"/api/executions/{wire.id}/events", params={"dialect": dialect})).json()
-        mine = [one for one in page["events"] if one.get("event_id") == event["event_id"]]
-        assert [one["source"] for one in mine] == ([] if dialect == "run" else ["producer"]), dialect
-        assert all(one["informative"] for one in mine)
+        mine = [record for record in page["events"] if record.get("event_id") == event["event_id"]]
+        assert [record["source"] for record in mine] == ([] if dialect == "run" else ["producer"]), dialect
+        assert all(record["informative"] for record in mine)
     run = before["run_id"]
     assert (await wire.client.get(f"/api/runs/{run}/status")).json()["status"] == "RUNNING"
 
@@ -396,8 +401,8 @@ async def test_only_the_server_says_how_an_event_counts(wire: Wire) -> None:
 
 
 async def test_a_late_result_is_recorded_after_the_end(wire: Wire) -> None:
-    async with embedded(Settings({"home": str(wire.home)})) as here:
-        await here.api.cancel(wire.id, "enough")
+    async with embedded(Settings({"home": str(wire.home)})) as runtime:
+        await runtime.api.cancel(wire.id, "enough")
     before = await wire.log()
     for n in range(2):
         answer = await wire.post(event_type="call.done", step="start", payload={"n": n})
@@ -422,17 +427,17 @@ workflow:
 class Worker(Wire):
     """A worker that claimed a command by the workers' own protocol and speaks on the wire."""
 
-    def __init__(self, wire: Wire, here: Embedded) -> None:
+    def __init__(self, wire: Wire, embedded_runtime: Embedded) -> None:
         super().__init__(wire.client, wire.home, wire.id)
-        self.here = here
+        self.embedded_runtime = embedded_runtime
         self.held: dict[str, Any] = {}
 
     async def claim(self) -> None:
-        (command,) = await self.here.control.claim(WorkerInfo("w-1", ("noop",)), 1)
+        (command,) = await self.embedded_runtime.control.claim(WorkerInfo("w-1", ("noop",)), 1)
         self.held = {"command_id": str(command.command_id), "fence": command.fence, "worker_id": "w-1"}
         self.held["step"] = command.step
 
-    async def say(self, name: str, **more: Any) -> httpx2.Response:
+    async def send(self, name: str, **more: Any) -> httpx2.Response:
         return await self.post(event_type=name, **{**self.held, **more})
 
 
@@ -442,87 +447,89 @@ async def worker(home: Path) -> AsyncIterator[Worker]:
     async with (
         running(home, worker=False) as server,
         server.client() as client,
-        embedded(Settings({"home": str(home)})) as here,
+        embedded(Settings({"home": str(home)})) as runtime,
     ):
-        one = Worker(Wire(client, home, execution_id), here)
-        await one.claim()
-        yield one
+        worker = Worker(Wire(client, home, execution_id), runtime)
+        await worker.claim()
+        yield worker
 
 
 async def test_a_worker_runs_a_step_on_the_wire(worker: Worker) -> None:
     outcome = {"status": "ok", "result": {"rows": 3}}
-    said = [
-        await worker.say("step.enter", event_id=11),
-        await worker.say("task.started", task="start_task"),
-        await worker.say("call.done", task="start_task", payload={"outcome": outcome}),
-        await worker.say("step.exit", status="COMPLETED", event_id=12),
+    answers = [
+        await worker.send("step.enter", event_id=11),
+        await worker.send("task.started", task="start_task"),
+        await worker.send("call.done", task="start_task", payload={"outcome": outcome}),
+        await worker.send("step.exit", status="COMPLETED", event_id=12),
     ]
-    assert [one.status_code for one in said] == [200] * 4, [one.text for one in said]
-    assert [one.json()["informative"] for one in said] == [False] * 4
+    assert [answer.status_code for answer in answers] == [200] * 4, [reply.text for reply in answers]
+    assert [reply.json()["informative"] for reply in answers] == [False] * 4
     log = await worker.log()
-    by_seq = {one["seq"]: one for one in log}
-    assert [by_seq[one.json()["seq"]]["event_id"] for one in said] == [one.json()["event_id"] for one in said]
+    by_seq = {event["seq"]: event for event in log}
+    assert [by_seq[reply.json()["seq"]]["event_id"] for reply in answers] == [
+        reply.json()["event_id"] for reply in answers
+    ]
     # The arc read what the worker said, and the next step was scheduled in the same commit.
-    assert [one["event_type"] for one in log if one["seq"] > said[-1].json()["seq"]] == [
+    assert [event["event_type"] for event in log if event["seq"] > answers[-1].json()["seq"]] == [
         "next.evaluated",
         "step.scheduled",
     ]
-    again = await worker.say("step.exit", status="COMPLETED", event_id=12)
-    assert (again.json()["duplicate"], again.json()["seq"]) == (True, said[-1].json()["seq"])
+    again = await worker.send("step.exit", status="COMPLETED", event_id=12)
+    assert (again.json()["duplicate"], again.json()["seq"]) == (True, answers[-1].json()["seq"])
     assert await worker.log() == log
 
 
 async def test_what_a_worker_says_of_its_command_is_recorded(worker: Worker) -> None:
     for name in ("command.started", "command.completed"):
-        answer = await worker.say(name)
+        answer = await worker.send(name)
         assert (answer.status_code, answer.json()["informative"]) == (200, True)
-    assert (await worker.say("command.completed", fence=2)).status_code == 409
-    assert (await worker.say("step.enter")).json()["informative"] is False
+    assert (await worker.send("command.completed", fence=2)).status_code == 409
+    assert (await worker.send("step.enter")).json()["informative"] is False
     assert await worker.state() == "RUNNING"
 
 
 async def test_a_bad_template_in_routing_ends_the_run_with_the_trigger_as_cause(worker: Worker) -> None:
-    await worker.say("step.enter")
-    await worker.say("task.started", task="start_task")
-    await worker.say("call.done", task="start_task", payload={"outcome": {"status": "ok", "result": {}}})
-    trigger = (await worker.say("step.exit", status="COMPLETED")).json()
+    await worker.send("step.enter")
+    await worker.send("task.started", task="start_task")
+    await worker.send("call.done", task="start_task", payload={"outcome": {"status": "ok", "result": {}}})
+    trigger = (await worker.send("step.exit", status="COMPLETED")).json()
     assert await worker.state() == "FAILED"
     log = await worker.log()
-    ends = next(one for one in log if one["event_type"] == "playbook.finished")
+    ends = next(event for event in log if event["event_type"] == "playbook.finished")
     assert (ends["status"], ends["payload"]["error"]["kind"]) == ("error", "template")
-    by_id = {one["event_id"]: one for one in log}
+    by_id = {event["event_id"]: event for event in log}
     cause = ends
     while "cause_id" in cause:
         cause = by_id[cause["cause_id"]]
     assert cause["event_id"] == trigger["event_id"]
-    told = [record for event in log for record in reader_of("wire", RunSubject("", "", "")).render(event)]
-    terminal = next(one.record for one in told if one.name == "playbook.failed")
+    records = [record for event in log for record in reader_of("wire", RunSubject("", "", "")).render(event)]
+    terminal = next(rendered.record for rendered in records if rendered.name == "playbook.failed")
     assert "rows" in terminal["result"]["context"]["error"]["message"]
 
 
 @pytest.mark.parametrize("change", [{"fence": 2}, {"worker_id": "w-2"}, {"command_id": "77"}])
 async def test_who_does_not_hold_the_command_is_refused(worker: Worker, change: dict[str, Any]) -> None:
     before = await worker.log()
-    answer = await worker.say("step.enter", **change)
+    answer = await worker.send("step.enter", **change)
     assert answer.status_code == 409
     assert await worker.log() == before
 
 
 async def test_the_right_fence_on_a_cancelled_command_is_recorded(worker: Worker) -> None:
-    await worker.say("step.enter")
-    await worker.here.api.cancel(worker.id, "enough")
-    late = await worker.say("step.exit", status="COMPLETED", event_id=13)
+    await worker.send("step.enter")
+    await worker.embedded_runtime.api.cancel(worker.id, "enough")
+    late = await worker.send("step.exit", status="COMPLETED", event_id=13)
     assert (late.status_code, late.json()["informative"]) == (200, True)
-    again = await worker.say("step.exit", status="COMPLETED", event_id=13)
+    again = await worker.send("step.exit", status="COMPLETED", event_id=13)
     assert (again.json()["duplicate"], again.json()["seq"]) == (True, late.json()["seq"])
-    assert (await worker.say("step.exit", status="COMPLETED", fence=2)).status_code == 409
+    assert (await worker.send("step.exit", status="COMPLETED", fence=2)).status_code == 409
     assert await worker.state() == "CANCELLED"
 
 
 async def test_a_report_holds_so_much(worker: Worker) -> None:
-    answer = await worker.say("step.enter", payload={"text": "x" * 300_000})
+    answer = await worker.send("step.enter", payload={"text": "x" * 300_000})
     assert (answer.status_code, "limits.max_payload_bytes" in answer.text) == (422, True)
-    assert (await worker.say("step.enter")).status_code == 200
+    assert (await worker.send("step.enter")).status_code == 200
 
 
 async def test_what_does_not_fit_its_place_is_refused(worker: Worker) -> None:
@@ -531,19 +538,19 @@ async def test_what_does_not_fit_its_place_is_refused(worker: Worker) -> None:
         ("step.exit", {}),
         ("call.done", {"task": "start_task", "payload": {"outcome": {"status": "ok"}}}),
     ):
-        answer = await worker.say(name, **more)
+        answer = await worker.send(name, **more)
         assert answer.status_code == 422
         assert "comes before step.started" in answer.json()["detail"]
-    assert (await worker.say("step.enter", step="after")).status_code == 422
-    assert (await worker.say("step_started")).status_code == 403
-    assert (await worker.say("step.scheduled")).status_code == 403
+    assert (await worker.send("step.enter", step="after")).status_code == 422
+    assert (await worker.send("step_started")).status_code == 403
+    assert (await worker.send("step.scheduled")).status_code == 403
     left = (await worker.log())[len(before) :]
-    assert [(one["event_type"], one["payload"]["refused"]) for one in left] == [
+    assert [(event["event_type"], event["payload"]["refused"]) for event in left] == [
         ("command.refused", "step.done"),
         ("command.refused", "task.done"),
         ("command.refused", "step.started"),
     ]
-    assert {(one["informative"], one["source"], one["entity_id"]) for one in left} == {
+    assert {(event_left["informative"], event_left["source"], event_left["entity_id"]) for event_left in left} == {
         (True, "server", worker.held["command_id"])
     }
     assert "comes before step.started" in left[0]["payload"]["reason"]
@@ -551,12 +558,12 @@ async def test_what_does_not_fit_its_place_is_refused(worker: Worker) -> None:
 
 async def test_nobody_is_told_of_an_end_that_a_producer_made_up(home: Path) -> None:
     """Neither webhooks nor streams nor the server's log take its word for it."""
-    told = WAITS.replace(
+    playbook = WAITS.replace(
         "workflow:",
         "keychain: [{name: k, kind: env, var: HOME}]\nexecutor:\n  spec:\n    webhooks: "
         '[{url: "http://127.0.0.1:9/x", secret: k, on: [completed, failed, cancelled]}]\nworkflow:',
     )
-    execution_id = await start(home, told)
+    execution_id = await start(home, playbook)
     async with running(home, worker=False) as server, server.client() as client:
         wire = Wire(client, home, execution_id)
         for name in ("playbook_completed", "playbook.processed", "execution.cancelled", "signal.received"):
@@ -565,8 +572,8 @@ async def test_nobody_is_told_of_an_end_that_a_producer_made_up(home: Path) -> N
         path = f"/api/executions/{execution_id}/events/stream"
         with pytest.raises(httpx2.ReadTimeout):  # it follows a run that goes on
             await client.get(path, timeout=0.5)
-        async with embedded(Settings({"home": str(home)}), read_only=True) as here:
-            assert await here.engine.store.deliveries(int(execution_id)) == []
+        async with embedded(Settings({"home": str(home)}), read_only=True) as runtime:
+            assert await runtime.engine.store.deliveries(int(execution_id)) == []
         metrics = (await client.get("/metrics")).text
         assert 'arclog_executions_ended_total{state="COMPLETED"}' not in metrics
         assert await wire.state() == "RUNNING"
@@ -577,12 +584,12 @@ async def test_nobody_is_told_of_an_end_that_a_producer_made_up(home: Path) -> N
 
 async def test_events_of_an_entity_in_any_dialect(worker: Worker) -> None:
     for name in ("step.enter", "task.started", "call.done", "step.exit"):
-        assert (await worker.say(name, payload={"rows": 3} if name == "call.done" else {})).status_code == 200
+        assert (await worker.send(name, payload={"rows": 3} if name == "call.done" else {})).status_code == 200
     path = f"/api/executions/{worker.id}/events"
 
     async def names(**params: Any) -> list[str]:
         page = (await worker.client.get(path, params=params)).json()
-        return [one["event_type"] for one in page["events"]]
+        return [event["event_type"] for event in page["events"]]
 
     step = {"entity_type": "step", "entity_id": "start"}
     assert await names(**step) == ["step.scheduled", "step.started", "step.done"]
@@ -607,7 +614,7 @@ async def test_events_are_found_across_runs(home: Path) -> None:
             more = True
             while more:
                 page = (await client.get("/api/events", params={"limit": 2, **params})).json()
-                places += [(one["execution_id"], one["event_type"]) for one in page["events"]]
+                places += [(event["execution_id"], event["event_type"]) for event in page["events"]]
                 more, params["cursor"] = page["more"], page["next"]
             return places
 

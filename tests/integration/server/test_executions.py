@@ -95,7 +95,7 @@ async def test_a_run_from_its_request_to_its_end(client: httpx2.AsyncClient) -> 
     unknown = await client.get(f"{base}/logs", params={"step": "strt"})
     assert (unknown.status_code, "did you mean start" in unknown.json()["detail"]) == (422, True)
     listed = (await client.get("/api/executions", params={"state": "COMPLETED", "path": "examples/hello"})).json()
-    assert [one["execution_id"] for one in listed["executions"]] == [execution_id]
+    assert [execution["execution_id"] for execution in listed["executions"]] == [execution_id]
 
 
 TYPED = """
@@ -155,15 +155,15 @@ async def test_the_same_key_is_the_same_run(client: httpx2.AsyncClient) -> None:
 
 async def test_a_list_is_paged(client: httpx2.AsyncClient) -> None:
     made = [await started(client, playbook=HELLO) for _ in range(5)]
-    found: list[str] = []
+    listed: list[str] = []
     before = ""
     while True:
         page = (await client.get("/api/executions", params={"limit": 2, "before": before})).json()
-        found += [one["execution_id"] for one in page["executions"]]
+        listed += [execution["execution_id"] for execution in page["executions"]]
         if page["next"] is None:
             break
         before = page["next"]
-    assert found == made[::-1]
+    assert listed == made[::-1]
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ async def test_events_in_every_dialect_page_by_page(client: httpx2.AsyncClient) 
                     break
             assert paged == whole["events"], dialect
     for name in ("StepCompleted", "step.done"):
-        found = (await client.get(base, params={"type": name})).json()["events"]
-        assert [event["event_type"] for event in found] == ["step.done"]
+        events = (await client.get(base, params={"type": name})).json()["events"]
+        assert [event["event_type"] for event in events] == ["step.done"]
     wrong = await client.get(base, params={"type": "step.dne"})
     assert (wrong.status_code, "did you mean" in wrong.json()["detail"]) == (422, True)
     assert (await client.get(base, params={"dialect": "klingon"})).status_code == 422
@@ -272,15 +272,15 @@ async def test_results_whole_and_in_ranges(client: httpx2.AsyncClient) -> None:
     assert (whole.status_code, len(whole.content), whole.headers["content-disposition"][:10]) == (
         200, stored["bytes"], "attachment"
     )  # fmt: skip
-    for asked, part in (
+    for byte_range, part in (
         ("bytes=0-9", whole.content[:10]),
         ("bytes=100-", whole.content[100:]),
         ("bytes=-7", whole.content[-7:]),
         (f"bytes=5-{10**17}", whole.content[5:]),
     ):
-        answer = await client.get("/api/result/resolve", params=ref, headers={"Range": asked})
-        assert (answer.status_code, answer.content) == (206, part), asked
-        first, last = len(whole.content) - len(part) if not asked.endswith("9") else 0, 0
+        answer = await client.get("/api/result/resolve", params=ref, headers={"Range": byte_range})
+        assert (answer.status_code, answer.content) == (206, part), byte_range
+        first, last = len(whole.content) - len(part) if not byte_range.endswith("9") else 0, 0
         last = first + len(part) - 1
         assert answer.headers["content-range"] == f"bytes {first}-{last}/{stored['bytes']}"
     beyond = await client.get("/api/result/resolve", params=ref, headers={"Range": f"bytes={stored['bytes']}-"})
@@ -298,7 +298,7 @@ async def test_the_catalog(client: httpx2.AsyncClient) -> None:
     changed = await client.post("/api/catalog", json={"playbook": HELLO.replace("'hello '", "'good day '")})
     assert (changed.status_code, changed.json()["version"]) == (201, 2)
     listed = (await client.get("/api/catalog", params={"prefix": "examples/"})).json()
-    assert [(one["path"], one["version"]) for one in listed["playbooks"]] == [("examples/hello", 2)]
+    assert [(playbook["path"], playbook["version"]) for playbook in listed["playbooks"]] == [("examples/hello", 2)]
     versions = (await client.get("/api/catalog/versions", params={"path": "examples/hello"})).json()["versions"]
     assert [version["version"] for version in versions] == [2, 1]
     shown = (await client.get("/api/catalog/show", params={"path": "examples/hello", "version": 1})).json()

@@ -34,12 +34,12 @@ def caller(tenant: str, subject: str) -> Principal:
     return Principal(subject, tenant, frozenset({"viewer"}), subject=subject)
 
 
-def filled(traffic: Traffic, who: Principal, most: int = 10_000) -> list[Slot]:
+def filled(traffic: Traffic, key_name: Principal, most: int = 10_000) -> list[Slot]:
     """Requests of one caller, as many as the server takes."""
     slots: list[Slot] = []
     while len(slots) < most and (slot := traffic.enter()) is not None:
         try:
-            slot.take(who)
+            slot.take(key_name)
         except TooManyRequests:
             slot.leave()
             break
@@ -74,8 +74,10 @@ def test_urgent_requests_have_places_of_their_own() -> None:
 def test_bodies_take_no_more_memory_than_there_is_for_them() -> None:
     traffic = traffic_of(server__max_held_bytes=100 * MIB)
     slots = [slot for slot in (traffic.enter() for _ in range(4)) if slot is not None]
-    for slot, who in zip(slots, (caller("a", "a"), caller("a", "a"), caller("b", "b"), caller("c", "c")), strict=True):
-        slot.take(who)
+    for slot, key_name in zip(
+        slots, (caller("a", "a"), caller("a", "a"), caller("b", "b"), caller("c", "c")), strict=True
+    ):
+        slot.take(key_name)
     with pytest.raises(RequestTooLarge):
         slots[0].hold(51 * MIB)
     slots[0].hold(40 * MIB)
@@ -92,15 +94,15 @@ def test_denials_are_kept_by_the_minute() -> None:
     clock = FakeClock()
     denials = Denials(clock, 3)
     entry = AuditEntry(1, "denied", "", "", "GET", "/x", "", "10.0.0.1", "no key")
-    kept = [one for _ in range(100) for one in denials.to_record(entry)]
+    kept = [record for _ in range(100) for record in denials.to_record(entry)]
     assert len(kept) == 3
     clock.advance(61)
     summary, first = denials.to_record(entry)
     assert (summary.reason, first) == ("97 more within a minute, the last of them: no key", entry)
     many = [
-        one
+        record
         for n in range(10_000)
-        for one in denials.to_record(AuditEntry(1, "denied", f"p{n}", "t", "GET", "/x", "", "", ""))
+        for record in denials.to_record(AuditEntry(1, "denied", f"p{n}", "t", "GET", "/x", "", "", ""))
     ]
     assert len(many) <= 3 * 101
 
@@ -189,8 +191,8 @@ async def test_a_large_report_is_decoded_event_by_event_beside_the_event_loop(
     monkeypatch.setattr("arclog.server.handlers.workers.decoded", noted)
     await site.started(WORK, "a")
     async with site.client("a", "worker") as worker:
-        who = {"worker_id": "w", "kinds": ["noop"], "pools": ["default"]}
-        answer = await worker.post("/api/worker/claim", json={"worker": who, "limit": 1, "wait_s": 20})
+        key_name = {"worker_id": "w", "kinds": ["noop"], "pools": ["default"]}
+        answer = await worker.post("/api/worker/claim", json={"worker": key_name, "limit": 1, "wait_s": 20})
         (command,) = answer.json()["commands"]
         report = {"worker_id": "w", **{key: command[key] for key in ("execution_id", "command_id", "fence")}, "n": 1}
         event = {"t": "task.progressed", "@": 1, "p": {"text": "x" * 10_000}}
@@ -215,8 +217,8 @@ async def test_what_takes_too_much_once_decoded_is_refused(site: Site) -> None:
 async def test_reports_are_numbered_from_one(site: Site) -> None:
     await site.started(WORK, "a")
     async with site.client("a", "worker") as worker:
-        who = {"worker_id": "w", "kinds": ["noop"], "pools": ["default"]}
-        answer = await worker.post("/api/worker/claim", json={"worker": who, "limit": 1, "wait_s": 20})
+        key_name = {"worker_id": "w", "kinds": ["noop"], "pools": ["default"]}
+        answer = await worker.post("/api/worker/claim", json={"worker": key_name, "limit": 1, "wait_s": 20})
         (command,) = answer.json()["commands"]
         report = {"worker_id": "w", **{key: command[key] for key in ("execution_id", "command_id", "fence")}}
         refused = await worker.post("/api/worker/report", json={**report, "n": 0, "events": []})
@@ -226,8 +228,8 @@ async def test_reports_are_numbered_from_one(site: Site) -> None:
 async def test_a_plan_is_for_its_own_tenant(site: Site) -> None:
     await site.started(WORK, "a")
     async with site.client("a", "worker") as worker, site.client("b", "worker") as stranger:
-        who = {"worker_id": "w", "kinds": ["noop"], "pools": ["default"]}
-        answer = await worker.post("/api/worker/claim", json={"worker": who, "limit": 1, "wait_s": 20})
+        key_name = {"worker_id": "w", "kinds": ["noop"], "pools": ["default"]}
+        answer = await worker.post("/api/worker/claim", json={"worker": key_name, "limit": 1, "wait_s": 20})
         plan = answer.json()["commands"][0]["plan"]
         assert (await worker.get(f"/api/worker/plans/{plan}")).status_code == 200
         assert (await stranger.get(f"/api/worker/plans/{plan}")).status_code == 404

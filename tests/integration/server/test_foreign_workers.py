@@ -52,11 +52,11 @@ class World:
         body = {"event_type": name, "worker_id": "w", **held, **more}
         return await self.ask("worker", "POST", "/api/events", json=body)
 
-    async def say(self, name: str, **more: Any) -> dict[str, Any]:
+    async def send(self, name: str, **more: Any) -> dict[str, Any]:
         answer = await self.post(name, **more)
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     async def refused(self, name: str, **more: Any) -> str:
         answer = await self.post(name, **more)
@@ -67,23 +67,23 @@ class World:
     async def run_step(self, payload: Any) -> dict[str, Any]:
         """A whole step of one task that goes well."""
         await self.claim()
-        await self.say("step.enter")
-        await self.say("task.started")
-        await self.say("call.done", payload=payload)
-        return await self.say("step.exit", status="COMPLETED")
+        await self.send("step.enter")
+        await self.send("task.started")
+        await self.send("call.done", payload=payload)
+        return await self.send("step.exit", status="COMPLETED")
 
     async def log(self, *types: str) -> list[dict[str, Any]]:
         path = f"/api/executions/{self.id}/events"
         page = (await self.ask("engineer", "GET", path, params={"type": list(types), "limit": 1000})).json()
-        found: list[dict[str, Any]] = page["events"]
-        return found
+        events: list[dict[str, Any]] = page["events"]
+        return events
 
     async def types(self, after: int = 0) -> list[str]:
-        return [one["event_type"] for one in await self.log() if one["seq"] > after]
+        return [event["event_type"] for event in await self.log() if event["seq"] > after]
 
     async def summary(self) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.ask("engineer", "GET", f"/api/executions/{self.id}")).json()
-        return found
+        body: dict[str, Any] = (await self.ask("engineer", "GET", f"/api/executions/{self.id}")).json()
+        return body
 
 
 @asynccontextmanager
@@ -95,8 +95,8 @@ async def opened(home: Path, **settings: Any) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with opened(tmp_path / "home") as one:
-        yield one
+    async with opened(tmp_path / "home") as runtime:
+        yield runtime
 
 
 TWO = """
@@ -128,19 +128,19 @@ async def test_a_claim_says_all_that_a_worker_needs(world: World) -> None:
         "shell",
         {"command": ["echo", "hello Grace"]},
     )
-    await world.say("step.enter")
-    await world.say("task.started")
-    answer = await world.say("call.done", payload="hello Grace")
+    await world.send("step.enter")
+    await world.send("task.started")
+    answer = await world.send("call.done", payload="hello Grace")
     assert (answer["closed"], answer["next"]["task"]) == (False, "count")
     assert answer["next"]["config"] == {"command": "wc -l", "input": "hello Grace"}
-    await world.say("task.started")
-    answer = await world.say("call.done", payload={"rows": 3})
+    await world.send("task.started")
+    answer = await world.send("call.done", payload={"rows": 3})
     assert (answer["closed"], answer["next"]) == (False, None)
-    assert (await world.say("step.exit", status="COMPLETED"))["closed"] is True
+    assert (await world.send("step.exit", status="COMPLETED"))["closed"] is True
     following = (await world.claim())["next"]
     assert following["config"] == {"data": 3}
     for name, more in (("step.enter", {}), ("task.started", {}), ("call.done", {"payload": 3}), ("step.exit", {})):
-        await world.say(name, **more)
+        await world.send(name, **more)
     summary = await world.summary()
     assert (summary["state"], summary["result"]) == ("COMPLETED", {"rows": 3, "last": 3})
 
@@ -188,21 +188,21 @@ async def test_the_server_evaluates_the_policy_of_a_task(world: World) -> None:
         command = await world.claim(10.0)
         assert command["next"].get("attempt", 1) == attempt
         if not command.get("started"):
-            await world.say("step.enter")
-        await world.say("task.started")
-        answer = await world.say("call.error", payload={"error": {"kind": "connection", "message": "no"}})
+            await world.send("step.enter")
+        await world.send("task.started")
+        answer = await world.send("call.error", payload={"error": {"kind": "connection", "message": "no"}})
         assert (answer["event_type"], answer["closed"]) == ("task.attempt.failed", True), (
             "a timer brings the next attempt"
         )
     command = await world.claim(10.0)
     assert command["next"]["attempt"] == 3
-    started = await world.say("task.started")
+    started = await world.send("task.started")
     assert started["event_type"] == "task.attempt.started"
-    done = await world.say("call.done", payload={"ok": True})
+    done = await world.send("call.done", payload={"ok": True})
     assert (done["event_type"], done["next"]) == ("task.done", None)
-    by_seq = {one["seq"]: one["event_type"] for one in await world.log()}
+    by_seq = {event["seq"]: event["event_type"] for event in await world.log()}
     assert by_seq[done["seq"]] == "task.done"
-    await world.say("step.exit")
+    await world.send("step.exit")
     assert (await world.summary())["ctx"] == {"tries": 3}
     attempts = await world.log("task.attempt.started", "task.attempt.failed", "task.attempt.done")
     assert [(attempt["event_type"], attempt["attempt"]) for attempt in attempts] == [
@@ -217,12 +217,12 @@ async def test_the_server_evaluates_the_policy_of_a_task(world: World) -> None:
 async def test_an_error_fails_the_task_the_step_and_the_run(world: World) -> None:
     await world.start("metadata: {name: fails}\nworkflow:\n  - {step: start, tool: {kind: shell, command: x}}\n")
     await world.claim()
-    await world.say("step.enter")
-    await world.say("task.started")
-    answer = await world.say("call.error", payload={"error": {"message": "boom", "code": "E1"}, "stdout": "…"})
+    await world.send("step.enter")
+    await world.send("task.started")
+    answer = await world.send("call.error", payload={"error": {"message": "boom", "code": "E1"}, "stdout": "…"})
     assert (answer["closed"], answer["next"], answer["error"]["message"]) == (False, None, "boom")
     assert "has failed" in await world.refused("step.exit", status="COMPLETED")
-    await world.say("step.exit", status="FAILED")
+    await world.send("step.exit", status="FAILED")
     summary = await world.summary()
     assert summary["state"] == "FAILED"
     error = {key: summary["error"][key] for key in ("kind", "message", "code", "retryable")}
@@ -245,29 +245,29 @@ workflow:
 async def test_a_loop_goes_on_where_the_worker_before_was(world: World) -> None:
     await world.start(LOOP)
     await world.claim()
-    await world.say("step.enter")
-    await world.say("loop.iteration.started", iteration=0)
-    await world.say("task.started", iteration=0)
-    await world.say("command.failed")
+    await world.send("step.enter")
+    await world.send("loop.iteration.started", iteration=0)
+    await world.send("task.started", iteration=0)
+    await world.send("command.failed")
     command = await world.claim()
     (under_way,) = command["loop"]["under_way"]
     assert (under_way["iteration"], under_way["next"]["in_flight"]) == ("0", True)
     assert (command["loop"]["first"], command["loop"]["last"], command["started"]) == (1, 2, True)
-    await world.say("call.done", iteration="0", payload=10)
-    await world.say("loop.iteration.done", iteration=under_way["iteration"])
+    await world.send("call.done", iteration="0", payload=10)
+    await world.send("loop.iteration.done", iteration=under_way["iteration"])
 
 
 async def test_a_worker_runs_the_iterations_of_a_loop(world: World) -> None:
     await world.start(LOOP)
     command = await world.claim()
     assert command["loop"] == {"first": 0, "last": 2, "total": 2}
-    await world.say("step.enter")
+    await world.send("step.enter")
     for index in range(2):
-        begun = await world.say("loop.iteration.started", iteration=index)
+        begun = await world.send("loop.iteration.started", iteration=index)
         assert begun["next"]["config"] == {"data": (index + 1) * 10}
-        await world.say("task.started", iteration=index)
-        await world.say("call.done", iteration=index, payload=(index + 1) * 10)
-        answer = await world.say("loop.iteration.done", iteration=index)
+        await world.send("task.started", iteration=index)
+        await world.send("call.done", iteration=index, payload=(index + 1) * 10)
+        answer = await world.send("loop.iteration.done", iteration=index)
     assert answer["closed"] is True
     assert (await world.claim())["next"]["config"] == {"data": [10, 20]}
 
@@ -285,14 +285,14 @@ workflow:
 async def test_the_engine_takes_over_the_tasks_that_are_its_own(world: World) -> None:
     await world.start(WAITS)
     await world.claim()
-    await world.say("step.enter")
-    answer = await world.say("task.started")
+    await world.send("step.enter")
+    answer = await world.send("task.started")
     assert (answer["closed"], answer["next"]) == (True, None), "the wait holds no worker"
     command = await world.claim(10.0)
     assert (command["started"], command["next"]["task"]) == (True, "after")
-    await world.say("task.started")
-    await world.say("call.done", payload=1)
-    await world.say("step.exit")
+    await world.send("task.started")
+    await world.send("call.done", payload=1)
+    await world.send("step.exit")
     assert (await world.summary())["state"] == "COMPLETED"
 
 
@@ -325,25 +325,25 @@ async def stored(world: World) -> dict[str, Any]:
 async def test_a_large_result_is_reported_by_reference(world: World, by_uri: bool) -> None:
     await world.start(LARGE)
     await world.claim()
-    await world.say("step.enter")
-    await world.say("task.started")
+    await world.send("step.enter")
+    await world.send("task.started")
     ref, extracted = await stored(world), {"n": 2000}
     too_large = await world.refused("call.done", payload={"text": "x" * 100_000})
     assert "POST /api/worker/results" in too_large
     early = await world.post("call.done", result_kind="ref", result_uri=ref["ref"])
     assert (early.status_code, "result.stored first" in early.json()["detail"]) == (422, True)
-    await world.say("result.stored", payload={"result_ref": ref, "extracted": extracted})
+    await world.send("result.stored", payload={"result_ref": ref, "extracted": extracted})
     if by_uri:
-        await world.say("call.done", result_kind="ref", result_uri=ref["ref"])
+        await world.send("call.done", result_kind="ref", result_uri=ref["ref"])
     else:
-        await world.say("call.done", payload={"result_ref": ref, "extracted": extracted})
-    await world.say("step.exit")
+        await world.send("call.done", payload={"result_ref": ref, "extracted": extracted})
+    await world.send("step.exit")
     assert (await world.claim())["step"] == "end", "the arc read what was extracted"
     (done,) = await world.log("task.done")
     assert done["payload"]["result_ref"]["ref"] == ref["ref"]
     assert (done["payload"]["result_ref"]["kind"], done["payload"]["extracted"]) == ("result_ref", extracted)
-    told = await world.ask("engineer", "GET", f"/api/executions/{world.id}/events", params={"dialect": "wire"})
-    (wire,) = [one for one in told.json()["events"] if one["event_type"] == "call.done"]
+    answer = await world.ask("engineer", "GET", f"/api/executions/{world.id}/events", params={"dialect": "wire"})
+    (wire,) = [event for event in answer.json()["events"] if event["event_type"] == "call.done"]
     assert (wire["result_kind"], wire["result_uri"]) == ("ref", ref["ref"])
     content = await world.ask("engineer", "GET", "/api/result/resolve", params={"ref": ref["ref"]})
     assert content.json()["n"] == 2000
@@ -352,8 +352,8 @@ async def test_a_large_result_is_reported_by_reference(world: World, by_uri: boo
 async def test_a_reference_of_another_run_is_refused(world: World) -> None:
     await world.start(LARGE)
     await world.claim()
-    await world.say("step.enter")
-    await world.say("task.started")
+    await world.send("step.enter")
+    await world.send("task.started")
     ref = await stored(world)
     other = {**ref, "ref": ref["ref"].replace(world.id, "12345")}
     assert "another execution" in await world.refused("call.done", payload={"result_ref": other})
@@ -368,11 +368,11 @@ async def test_what_comes_out_of_order_is_refused_and_recorded(world: World) -> 
     await world.start(TWO)
     await world.claim()
     assert "before step.started" in await world.refused("task.started")
-    await world.say("step.enter")
+    await world.send("step.enter")
     assert "has started already" in await world.refused("step.enter")
     assert "has not started" in await world.refused("call.done", payload=1)
     assert "greet has not run" in await world.refused("step.exit")
-    await world.say("task.started")
+    await world.send("task.started")
     assert "has not ended" in await world.refused("task.started", task="count")
     assert "has not ended" in await world.refused("step.exit")
     assert "an ok outcome" in await world.refused("call.error", payload={"outcome": {"status": "ok"}})
@@ -380,14 +380,14 @@ async def test_what_comes_out_of_order_is_refused_and_recorded(world: World) -> 
     assert "an error outcome" in await world.refused(
         "call.done", payload={"outcome": {"status": "error", "error": problem}}
     )
-    await world.say("call.done", payload=1)
+    await world.send("call.done", payload=1)
     assert "has ended" in await world.refused("call.done", task="greet", payload=2)
     assert "has ended" in await world.refused("call.error", task="greet", payload={"error": "late"})
     assert "no policy" in await world.refused("policy.task.evaluated", task="greet", payload={"action": {"do": "fail"}})
     left = await world.log("command.refused")
     assert len(left) == 10, "so many are kept of one claim (ingest.max_refusals)"
     assert left[0]["payload"]["reason"].startswith("task.started: ")
-    assert {one["payload"]["worker_id"].partition("@")[0] for one in left} == {"w"}
+    assert {refusal["payload"]["worker_id"].partition("@")[0] for refusal in left} == {"w"}
     types = await world.types()
     assert types.count("task.done") == types.count("task.started") == types.count("step.started") == 1
 
@@ -395,8 +395,8 @@ async def test_what_comes_out_of_order_is_refused_and_recorded(world: World) -> 
 async def test_a_repeated_event_is_answered_as_before(world: World) -> None:
     await world.start(TWO)
     await world.claim()
-    first = await world.say("step.enter", event_id=77)
-    again = await world.say("step.enter", event_id="77")
+    first = await world.send("step.enter", event_id=77)
+    again = await world.send("step.enter", event_id="77")
     assert (again["duplicate"], again["seq"]) == (True, first["seq"])
     other = await world.post("step.enter", event_id=77, payload={"other": 1})
     assert other.status_code == 409
@@ -411,10 +411,10 @@ async def test_a_repeated_event_is_answered_as_before(world: World) -> None:
 async def test_command_failed_ends_the_command_at_once(world: World) -> None:
     await world.start(RETRIES)
     await world.claim()
-    await world.say("step.enter")
-    await world.say("task.started")
+    await world.send("step.enter")
+    await world.send("task.started")
     before = (await world.log())[-1]["seq"]
-    answer = await world.say("command.failed", payload={"error": {"kind": "killed", "message": "out of memory"}})
+    answer = await world.send("command.failed", payload={"error": {"kind": "killed", "message": "out of memory"}})
     assert answer["closed"] is True
     assert await world.types(before) == ["command.failed", "command.issued"]
     failed, issued = (await world.log())[-2:]
@@ -433,7 +433,7 @@ async def test_a_command_that_fails_too_often_is_poison(tmp_path: Path) -> None:
         await world.start(CONTINUES)
         for _ in range(2):
             await world.claim()
-            await world.say("command.failed", payload={"error": "no such tool"})
+            await world.send("command.failed", payload={"error": "no such tool"})
         summary = await world.summary()
         assert (summary["state"], summary["error"]["kind"]) == ("FAILED", "poison")
         assert "no such tool" in summary["error"]["message"]
@@ -445,10 +445,10 @@ async def test_a_command_that_fails_too_often_is_poison(tmp_path: Path) -> None:
 async def test_a_final_command_failed_is_the_failure_of_its_task(world: World, payload: dict[str, Any]) -> None:
     await world.start(RETRIES)
     await world.claim()
-    await world.say("step.enter")
-    await world.say("task.started")
+    await world.send("step.enter")
+    await world.send("task.started")
     before = (await world.log())[-1]["seq"]
-    assert (await world.say("command.failed", payload=payload))["closed"] is True
+    assert (await world.send("command.failed", payload=payload))["closed"] is True
     types = await world.types(before)
     assert types[:4] == ["command.failed", "task.failed", "policy.task.evaluated", "step.failed"]
     (failed,) = await world.log("task.failed")
@@ -472,20 +472,20 @@ workflow:
 async def test_the_tasks_policy_decides_on_a_final_failure(world: World) -> None:
     await world.start(CONTINUES)
     await world.claim()
-    await world.say("step.enter")
-    await world.say("task.started")
-    await world.say("command.failed", payload={"retryable": False})
+    await world.send("step.enter")
+    await world.send("task.started")
+    await world.send("command.failed", payload={"retryable": False})
     command = await world.claim()
     assert (command["next"]["task"], command["started"]) == ("after", True)
-    await world.say("task.started")
-    await world.say("call.done")
-    await world.say("step.exit")
+    await world.send("task.started")
+    await world.send("call.done")
+    await world.send("step.exit")
     assert (await world.summary())["state"] == "COMPLETED"
-    told = await world.ask("engineer", "GET", f"/api/executions/{world.id}/events", params={"dialect": "lifecycle"})
+    answer = await world.ask("engineer", "GET", f"/api/executions/{world.id}/events", params={"dialect": "lifecycle"})
     lives: dict[str, list[str]] = {}
-    for one in told.json()["events"]:
-        if one["event_type"].startswith("command."):
-            lives.setdefault(one["command_id"], []).append(one["status"])
+    for event in answer.json()["events"]:
+        if event["event_type"].startswith("command."):
+            lives.setdefault(event["command_id"], []).append(event["status"])
     assert list(lives.values()) == [
         ["ISSUED", "CLAIMED", "RUNNING", "FAILED"],
         ["ISSUED", "CLAIMED", "RUNNING", "COMPLETED"],
@@ -496,7 +496,7 @@ async def test_a_final_failure_before_any_task_fails_the_step(world: World) -> N
     await world.start(CONTINUES)
     await world.claim()
     before = (await world.log())[-1]["seq"]
-    await world.say("command.failed", payload={"retryable": False, "error": "no shell here"})
+    await world.send("command.failed", payload={"retryable": False, "error": "no shell here"})
     assert (await world.types(before))[:2] == ["command.failed", "step.failed"]
     assert (await world.summary())["error"]["message"] == "no shell here"
 
@@ -521,25 +521,25 @@ async def test_the_server_asks_guards_for_the_worker(world: World) -> None:
     await world.start(ROUNDS.replace("MAX", "5"))
     command = await world.claim()
     assert command["next"]["task"] == "page"
-    await world.say("step.enter")
+    await world.send("step.enter")
     for n in (1, 2):
-        assert (await world.say("task.started"))["event_type"] == "task.started"
-        answer = await world.say("call.done", payload={"n": n})
+        assert (await world.send("task.started"))["event_type"] == "task.started"
+        answer = await world.send("call.done", payload={"n": n})
         assert answer["next"]["task"] == ("page" if n == 1 else "few")
-    await world.say("task.started")
-    assert (await world.say("call.done", payload={}))["next"] is None
-    await world.say("step.exit")
+    await world.send("task.started")
+    assert (await world.send("call.done", payload={}))["next"] is None
+    await world.send("step.exit")
     assert (await world.summary())["state"] == "COMPLETED"
     started = await world.log("task.started")
-    assert [one["task_run_id"] for one in started] == ["task:page:run:1", "task:page:run:2", "task:few:run:1"]
+    assert [task_run["task_run_id"] for task_run in started] == ["task:page:run:1", "task:page:run:2", "task:few:run:1"]
 
 
 async def test_rounds_past_their_limit_are_the_failure_that_the_worker_reports(world: World) -> None:
     await world.start(ROUNDS.replace("MAX", "1"))
     await world.claim()
-    await world.say("step.enter")
-    await world.say("task.started")
-    answer = await world.say("call.done", payload={"n": 1})
+    await world.send("step.enter")
+    await world.send("task.started")
+    answer = await world.send("call.done", payload={"n": 1})
     assert (answer["next"], answer["error"]["code"]) == (None, "MAX_ROUNDS")
-    await world.say("step.exit", status="FAILED")
+    await world.send("step.exit", status="FAILED")
     assert (await world.summary())["error"]["code"] == "MAX_ROUNDS"

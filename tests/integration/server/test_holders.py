@@ -40,20 +40,20 @@ class World:
         self.id = ""
         self.command: dict[str, Any] = {}
 
-    async def ask(self, who: str, method: str, path: str, **more: Any) -> httpx2.Response:
-        return await self.client.request(method, path, headers=bearer(self.keys[who]), **more)
+    async def ask(self, caller: str, method: str, path: str, **more: Any) -> httpx2.Response:
+        return await self.client.request(method, path, headers=bearer(self.keys[caller]), **more)
 
-    async def claim(self, who: str = "mine", worker: str = "w-1") -> dict[str, Any]:
+    async def claim(self, caller: str = "mine", worker: str = "w-1") -> dict[str, Any]:
         body = {"worker": {"worker_id": worker, "kinds": ["noop"]}, "limit": 1}
-        commands = (await self.ask(who, "POST", "/api/worker/claim", json=body)).json().get("commands", [])
-        found: dict[str, Any] = commands[0] if commands else {}
-        return found
+        commands = (await self.ask(caller, "POST", "/api/worker/claim", json=body)).json().get("commands", [])
+        command: dict[str, Any] = commands[0] if commands else {}
+        return command
 
-    async def say(self, who: str, name: str, **more: Any) -> httpx2.Response:
+    async def send(self, caller: str, name: str, **more: Any) -> httpx2.Response:
         held = {"command_id": self.command["command_id"], "fence": self.command["fence"], "worker_id": "w-1"}
         body = {"execution_id": self.id, "event_type": name, "step": self.command["step"], **held, **more}
         body = {key: value for key, value in body.items() if value is not None}
-        return await self.ask(who, "POST", "/api/events", json=body)
+        return await self.ask(caller, "POST", "/api/events", json=body)
 
     def report(self, n: int = 1, worker: str = "w-1") -> dict[str, Any]:
         step, run = self.command["step"], self.command["run"]
@@ -63,8 +63,8 @@ class World:
 
     async def log(self) -> list[dict[str, Any]]:
         page = (await self.ask("viewer", "GET", f"/api/executions/{self.id}/events")).json()
-        found: list[dict[str, Any]] = page["events"]
-        return found
+        events: list[dict[str, Any]] = page["events"]
+        return events
 
     async def denials(self) -> list[tuple[str, str]]:
         page = (await self.ask("admin", "GET", "/api/audit", params={"decision": "denied"})).json()
@@ -76,11 +76,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     home = tmp_path / "home"
     keys = await keys_of(home, CALLERS)
     async with running(home, worker=False) as server, server.client() as client:
-        one = World(client, keys)
-        started = await one.ask("engineer", "POST", "/api/executions", json={"playbook": TWO_STEPS})
-        one.id = started.json()["execution_id"]
-        one.command = await one.claim()
-        yield one
+        world = World(client, keys)
+        started = await world.ask("engineer", "POST", "/api/executions", json={"playbook": TWO_STEPS})
+        world.id = started.json()["execution_id"]
+        world.command = await world.claim()
+        yield world
 
 
 async def test_a_worker_reports_on_the_wire_for_the_command_that_it_holds(world: World) -> None:
@@ -90,11 +90,11 @@ async def test_a_worker_reports_on_the_wire_for_the_command_that_it_holds(world:
         ("call.done", {"payload": {"rows": 3}}),
         ("step.exit", {"status": "COMPLETED"}),
     ):
-        answer = await world.say("mine", name, **more)
+        answer = await world.send("mine", name, **more)
         assert (answer.status_code, answer.json()["informative"]) == (200, False), answer.text
     assert answer.json()["closed"] is True
     log = await world.log()
-    (done,) = [one for one in log if one["event_type"] == "task.done"]
+    (done,) = [event for event in log if event["event_type"] == "task.done"]
     assert (done["task"], done["payload"]["outcome"]["data"], done["source"]) == ("start_task", {"rows": 3}, "worker")
     assert done["worker_id"].startswith("w-1@acme/key-"), "the credential is a part of the name"
     following = await world.claim()
@@ -102,40 +102,40 @@ async def test_a_worker_reports_on_the_wire_for_the_command_that_it_holds(world:
 
 
 async def test_a_worker_need_not_say_which_of_its_keys_workers_it_is(world: World) -> None:
-    assert (await world.say("mine", "step.enter", worker_id=None)).status_code == 200
-    assert (await world.say("mine", "task.started", worker_id="w-2")).status_code == 409
+    assert (await world.send("mine", "step.enter", worker_id=None)).status_code == 200
+    assert (await world.send("mine", "task.started", worker_id="w-2")).status_code == 409
 
 
 FORGED = [{}, {"worker_id": None}, {"worker_id": "w-2"}]
 
 
-@pytest.mark.parametrize("who", ["other", "foreign"])
+@pytest.mark.parametrize("caller", ["other", "foreign"])
 @pytest.mark.parametrize("forged", FORGED)
-async def test_another_key_cannot_report_on_the_wire(world: World, who: str, forged: dict[str, Any]) -> None:
+async def test_another_key_cannot_report_on_the_wire(world: World, caller: str, forged: dict[str, Any]) -> None:
     before = await world.log()
-    refused = 404 if who == "foreign" else 409
+    refused = 404 if caller == "foreign" else 409
     for name in ("step.enter", "call.done", "step.exit", "command.started", "command.failed", "policy.task.evaluated"):
         more = {"payload": {"action": {"do": "fail"}}} if name.startswith("policy") else {}
-        answer = await world.say(who, name, **forged, **more)
+        answer = await world.send(caller, name, **forged, **more)
         assert answer.status_code == refused, answer.text
     item = {"event_type": "step.enter", "step": "start", "fence": 1, "command_id": world.command["command_id"]}
     batch = {"execution_id": world.id, "worker_id": "w-1", "events": [item, item]}
-    answer = await world.ask(who, "POST", "/api/events/batch", json=batch)
-    assert [one["status"] for one in answer.json()["results"]] == [refused, refused]
+    answer = await world.ask(caller, "POST", "/api/events/batch", json=batch)
+    assert [result["status"] for result in answer.json()["results"]] == [refused, refused]
     assert await world.log() == before
-    if who == "other":
+    if caller == "other":
         denials = await world.denials()
         assert denials.count(("other", "/api/events")) == 6
         assert denials.count(("other", "/api/events/batch")) == 1
-    assert (await world.say("mine", "step.enter")).status_code == 200
+    assert (await world.send("mine", "step.enter")).status_code == 200
 
 
 async def test_the_holders_full_name_in_a_body_is_no_name_of_a_worker(world: World) -> None:
-    await world.say("mine", "step.enter")
+    await world.send("mine", "step.enter")
     name = (await world.log())[-1]["worker_id"]
     assert "@" in name
-    for who in ("mine", "other"):
-        answer = await world.say(who, "task.started", worker_id=name)
+    for caller in ("mine", "other"):
+        answer = await world.send(caller, "task.started", worker_id=name)
         assert (answer.status_code, "worker_id" in answer.json()["detail"]) == (422, True)
 
 
@@ -162,15 +162,15 @@ async def test_nobody_reports_for_a_command_that_nobody_holds(world: World) -> N
     assert back.status_code == 200
     before = await world.log()
     world.command["fence"] = 2
-    for who in ("mine", "other"):
-        assert (await world.ask(who, "POST", "/api/worker/report", json=world.report())).status_code == 409
-        assert (await world.say(who, "step.enter")).status_code == 409
-        asked = {"worker_id": "w-1", **about, "fence": 2}
-        assert (await world.ask(who, "POST", "/api/worker/give-back", json=asked)).status_code == 409
+    for caller in ("mine", "other"):
+        assert (await world.ask(caller, "POST", "/api/worker/report", json=world.report())).status_code == 409
+        assert (await world.send(caller, "step.enter")).status_code == 409
+        body = {"worker_id": "w-1", **about, "fence": 2}
+        assert (await world.ask(caller, "POST", "/api/worker/give-back", json=body)).status_code == 409
     assert await world.log() == before
     world.command = await world.claim("other", "w-1")
     assert world.command["fence"] == 2
-    assert (await world.say("other", "step.enter")).status_code == 200
+    assert (await world.send("other", "step.enter")).status_code == 200
 
 
 async def test_what_a_report_was_granted_is_for_whoever_sent_it(world: World) -> None:
@@ -181,7 +181,7 @@ async def test_what_a_report_was_granted_is_for_whoever_sent_it(world: World) ->
     whole = [{"t": "step.started", **at}, {"t": "task.started", **task}, {"t": "task.done", **task, **outcome}]
     report = {**world.report(), "events": [*whole, {"t": "step.done", **at}], "wants": 1}
     mine = await world.ask("mine", "POST", "/api/worker/report", json=report)
-    assert [one["step"] for one in mine.json()["commands"]] == ["after"]
+    assert [command["step"] for command in mine.json()["commands"]] == ["after"]
     again = await world.ask("mine", "POST", "/api/worker/report", json=report)
     assert again.json()["commands"] == mine.json()["commands"]
     other = await world.ask("other", "POST", "/api/worker/report", json=report)
@@ -189,13 +189,13 @@ async def test_what_a_report_was_granted_is_for_whoever_sent_it(world: World) ->
 
 
 async def test_a_late_report_is_its_last_holders(world: World) -> None:
-    await world.say("mine", "step.enter")
+    await world.send("mine", "step.enter")
     cancelled = await world.ask("engineer", "POST", f"/api/executions/{world.id}/cancel", json={"reason": "enough"})
     assert cancelled.status_code == 200
     before = await world.log()
-    assert (await world.say("other", "call.done")).status_code == 409
+    assert (await world.send("other", "call.done")).status_code == 409
     assert (await world.log()) == before
-    late = await world.say("mine", "call.done", payload={"rows": 1})
+    late = await world.send("mine", "call.done", payload={"rows": 1})
     assert (late.status_code, late.json()["informative"], late.json()["closed"]) == (200, True, True)
     event = (await world.log())[-1]
     assert (event["source"], event["worker_id"].partition("@")[0], event["informative"]) == ("worker", "w-1", True)

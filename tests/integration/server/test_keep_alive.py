@@ -38,14 +38,14 @@ async def silences(text: str, names: tuple[str, ...]) -> tuple[list[float], byte
         services = SimpleNamespace(
             settings=settings, clock=world.clock, draining=lambda: False, stopping=asyncio.Event()
         )
-        run_events = RunEvents(world.here.api, str(world.execution_id), "canonical", names)
+        run_events = RunEvents(world.current_life.api, str(world.execution_id), "canonical", names)
         loop = asyncio.get_running_loop()
-        last, found, heard = loop.time(), [], b""
-        async for said in run_events.stream(cast("Services", services), 0):
-            found.append(loop.time() - last)
-            last, heard = loop.time(), heard + said
+        last, pauses, received = loop.time(), [], b""
+        async for chunk in run_events.stream(cast("Services", services), 0):
+            pauses.append(loop.time() - last)
+            last, received = loop.time(), received + chunk
         await running
-        return found, heard
+        return pauses, received
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ async def silences(text: str, names: tuple[str, ...]) -> tuple[list[float], byte
     ids=["nothing happens", "much happens", "what happens was not asked for"],
 )
 def test_a_stream_is_never_silent_for_long(text: str, names: tuple[str, ...]) -> None:
-    found, heard = run_virtually(silences(text, names))
-    comments = heard.count(KEEP_ALIVE)
-    assert max(found) <= Settings().number("server.keep_alive_s")
-    assert b"step.done" in heard
-    assert comments <= 1 + sum(found) // Settings().number("server.keep_alive_s"), "no more often than is needed"
+    pauses, received = run_virtually(silences(text, names))
+    comments = received.count(KEEP_ALIVE)
+    assert max(pauses) <= Settings().number("server.keep_alive_s")
+    assert b"step.done" in received
+    assert comments <= 1 + sum(pauses) // Settings().number("server.keep_alive_s"), "no more often than is needed"

@@ -35,22 +35,22 @@ class World:
 
 @pytest.fixture
 async def world() -> World:
-    one = World()
-    await one.store.open()
-    return one
+    world = World()
+    await world.store.open()
+    return world
 
 
 def _counted(monkeypatch: pytest.MonkeyPatch) -> list[KeyRecord | None]:
     """What argon2 was asked about from now on."""
-    asked: list[KeyRecord | None] = []
+    requests: list[KeyRecord | None] = []
     verify = Keys._verify
 
     def counted(keys: Keys, text: str, record: KeyRecord | None) -> bool:
-        asked.append(record)
+        requests.append(record)
         return verify(keys, text, record)
 
     monkeypatch.setattr(Keys, "_verify", counted)
-    return asked
+    return requests
 
 
 async def test_a_key_says_who_its_holder_is(world: World) -> None:
@@ -109,28 +109,28 @@ async def test_a_key_expires_on_the_dot(world: World) -> None:
 
 async def test_argon2_is_asked_once_a_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     text, _ = await world.key()
-    asked = _counted(monkeypatch)
+    verifications = _counted(monkeypatch)
     for _ in range(3):
         await world.gate.authenticate(bearer(text), "10.0.0.1")
         world.clock.advance(60)
-    assert len(asked) == 1
+    assert len(verifications) == 1
 
 
 async def test_of_many_who_come_with_one_key_at_once_none_is_sent_away(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a restart all who follow a run come back together."""
-    asked = _counted(monkeypatch)
+    verifications = _counted(monkeypatch)
     text, _ = await world.key()
-    found = await asyncio.gather(*(world.gate.authenticate(bearer(text), "10.0.0.1") for _ in range(300)))
-    assert {principal.name for principal in found} == {"ci"}
-    assert len(asked) == 1
+    results = await asyncio.gather(*(world.gate.authenticate(bearer(text), "10.0.0.1") for _ in range(300)))
+    assert {principal.name for principal in results} == {"ci"}
+    assert len(verifications) == 1
     wrong = f"ark_{'0' * 16}_{'0' * 43}"
     refused = await asyncio.gather(
         *(world.gate.authenticate(bearer(wrong), "10.0.0.2") for _ in range(100)), return_exceptions=True
     )
-    assert {type(one) for one in refused} <= {Unauthenticated, TooManyRequests}
-    assert len(asked) <= 3
+    assert {type(error) for error in refused} <= {Unauthenticated, TooManyRequests}
+    assert len(verifications) <= 3
 
 
 async def test_remembered_keys_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,26 +139,26 @@ async def test_remembered_keys_are_bounded(world: World, monkeypatch: pytest.Mon
     keys = Keys(world.store, world.clock, world.settings)
     for text in texts:
         await keys.prove(text)
-    assert await keys.known(texts[0]) is None
-    assert await keys.known(texts[2]) is not None
+    assert await keys.cached(texts[0]) is None
+    assert await keys.cached(texts[2]) is not None
 
 
 async def test_an_unknown_id_is_checked_as_slowly_as_a_known_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a key exists must not show in the time that an answer takes: argon2 is asked all the same."""
     await world.key()
-    asked = _counted(monkeypatch)
+    verifications = _counted(monkeypatch)
     for wrong in (make_key("x", ["admin"], "t", 1)[0], "ark_nonsense"):
         with pytest.raises(Unauthenticated):
             await world.gate.authenticate(bearer(wrong), "10.0.0.1")
-    assert asked == [None, None]
+    assert verifications == [None, None]
 
 
 async def test_an_address_that_guesses_must_wait_and_others_need_not() -> None:
     world = World(**{"auth.max_failures": 3})
     await world.store.open()
-    known, _ = await world.key()
+    valid_key, _ = await world.key()
     fresh, _ = await world.key()
-    await world.gate.authenticate(bearer(known), "10.0.0.1")
+    await world.gate.authenticate(bearer(valid_key), "10.0.0.1")
     for _ in range(3):
         with pytest.raises(Unauthenticated):
             await world.gate.authenticate(bearer("ark_guess"), "10.0.0.1")
@@ -169,7 +169,7 @@ async def test_an_address_that_guesses_must_wait_and_others_need_not() -> None:
         await world.gate.authenticate(bearer(fresh), "10.0.0.1")
     with pytest.raises(TooManyRequests):
         await world.gate.authenticate({}, "10.0.0.1")
-    await world.gate.authenticate(bearer(known), "10.0.0.1")  # proved before: nobody else's guesses shut it out
+    await world.gate.authenticate(bearer(valid_key), "10.0.0.1")  # proved before: nobody else's guesses shut it out
     await world.gate.authenticate(bearer(fresh), "10.0.0.2")
     world.clock.advance(60)
     await world.gate.authenticate(bearer(fresh), "10.0.0.1")

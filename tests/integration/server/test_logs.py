@@ -83,13 +83,13 @@ async def test_a_server_says_when_runs_begin_and_end(tmp_path: Path, capsys: pyt
             async with client.stream("GET", f"/api/executions/{ids[-1]}/events/stream") as stream:
                 async for _ in stream.aiter_lines():
                     pass
-    told = [line for line in lines(capsys.readouterr().err) if "execution_id" in line]
-    assert [(each["execution_id"], each["event"]) for each in told] == [
+    logged = [line for line in lines(capsys.readouterr().err) if "execution_id" in line]
+    assert [(run["execution_id"], run["event"]) for run in logged] == [
         (ids[0], "run requested"),
         (ids[0], "run ended"),
         (ids[1], "run requested"),
         (ids[1], "run ended"),
     ]
-    assert (told[0]["path"], told[1]["state"]) == ("flows/fine", "COMPLETED")
-    assert (told[3]["state"], told[3]["level"]) == ("FAILED", "warning")
-    assert told[3]["error"]
+    assert (logged[0]["path"], logged[1]["state"]) == ("flows/fine", "COMPLETED")
+    assert (logged[3]["state"], logged[3]["level"]) == ("FAILED", "warning")
+    assert logged[3]["error"]

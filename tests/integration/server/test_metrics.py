@@ -30,12 +30,12 @@ PLAYBOOK = "metadata: {name: tidy}\nworkflow: [{step: start, tool: {kind: noop}}
 
 def figures(text: bytes) -> dict[str, float]:
     """`name{label}` → value."""
-    found = {}
+    values = {}
     for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:
             label = ",".join(sample.labels.values())
-            found[f"{sample.name}{{{label}}}" if label else sample.name] = sample.value
-    return found
+            values[f"{sample.name}{{{label}}}" if label else sample.name] = sample.value
+    return values
 
 
 @pytest.fixture
@@ -101,8 +101,8 @@ async def test_a_store_that_cannot_be_read_leaves_the_other_figures(
 
 
 async def test_two_servers_in_one_process_do_not_meet(engine: Engine) -> None:
-    one, other = Metrics(engine), Metrics(engine)
-    one.claims.inc(5)
+    first, other = Metrics(engine), Metrics(engine)
+    first.claims.inc(5)
     assert figures(await other.text())["arclog_claims_total"] == 0
 
 
@@ -113,8 +113,8 @@ async def test_a_server_tells_them(server: RunningServer) -> None:
             async for _ in stream.aiter_lines():
                 pass
         answer = await client.get("/metrics")
-        found = figures(answer.content)
-        assert found["arclog_executions_ended_total{COMPLETED}"] == 1
-        assert found["arclog_append_seconds_count"] >= 2
-        assert (found["arclog_claims_total"], found["arclog_reports_total{accepted}"] >= 1) == (1, True)
-        assert found["arclog_http_streams_open"] == 0
+        figures_now = figures(answer.content)
+        assert figures_now["arclog_executions_ended_total{COMPLETED}"] == 1
+        assert figures_now["arclog_append_seconds_count"] >= 2
+        assert (figures_now["arclog_claims_total"], figures_now["arclog_reports_total{accepted}"] >= 1) == (1, True)
+        assert figures_now["arclog_http_streams_open"] == 0

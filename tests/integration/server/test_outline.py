@@ -30,7 +30,7 @@ def parts_of(text: str) -> list[dict[str, Any]]:
 def events_of(parts: list[dict[str, Any]]) -> list[tuple[int, str, str]]:
     """Seq, type and step of each event that the parts tell of."""
     return [
-        (part["first"] + index, *part["kinds"][what][:2]) for part in parts for index, what in enumerate(part["what"])
+        (part["first"] + index, *part["kinds"][kind][:2]) for part in parts for index, kind in enumerate(part["what"])
     ]
 
 

@@ -27,7 +27,7 @@ class World:
         headers = bearer(self.keys[tenant, role])
         return await self.client.request(method, path, headers=headers, **more)
 
-    async def say(self, role: str, tenant: str = "acme", **event: Any) -> httpx2.Response:
+    async def send(self, role: str, tenant: str = "acme", **event: Any) -> httpx2.Response:
         body = {"execution_id": self.run["executionId"], "step": "start", **event}
         return await self.ask("POST", "/api/events", role, tenant, json=body)
 
@@ -41,32 +41,32 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     home = tmp_path / "home"
     keys = await make_keys(home, [(tenant, role) for tenant in ("acme", "globex") for role in ROLES])
     async with running(home, worker=False) as server, server.client() as client:
-        one = World(client, keys)
-        answer = await one.ask("POST", "/api/runs", "engineer", json={"playbook": WAITS, "idempotencyKey": "k"})
+        world = World(client, keys)
+        answer = await world.ask("POST", "/api/runs", "engineer", json={"playbook": WAITS, "idempotencyKey": "k"})
         assert answer.status_code == 201, answer.text
-        one.run = answer.json()
-        yield one
+        world.run = answer.json()
+        yield world
 
 
 async def test_who_may_send_events(world: World) -> None:
-    found = {role: (await world.say(role, event_type="call.done")).status_code for role in ROLES}
+    statuses = {role: (await world.send(role, event_type="call.done")).status_code for role in ROLES}
     # A worker speaks for a command, which it must name; others have nothing to say here.
-    assert found == {"viewer": 403, "operator": 403, "engineer": 403, "admin": 200, "worker": 422, "producer": 200}
+    assert statuses == {"viewer": 403, "operator": 403, "engineer": 403, "admin": 200, "worker": 422, "producer": 200}
     for role, status in (("worker", 403), ("producer", 200), ("admin", 200)):
-        assert (await world.say(role, event_type="playbook.finished")).status_code == status
-    assert (await world.say("worker", event_type="step_completed")).status_code == 403
+        assert (await world.send(role, event_type="playbook.finished")).status_code == status
+    assert (await world.send("worker", event_type="step_completed")).status_code == 403
 
 
 async def test_a_run_of_another_tenant_takes_no_events(world: World) -> None:
     for role in ("producer", "admin"):
-        answer = await world.say(role, "globex", event_type="call.done", event_id=5)
+        answer = await world.send(role, "globex", event_type="call.done", event_id=5)
         assert answer.status_code == 404
         batch = {"events": [{"execution_id": world.run["executionId"], "event_type": "batch.completed"}]}
         items = (await world.ask("POST", "/api/events/batch", role, "globex", json=batch)).json()["results"]
         assert [item["status"] for item in items] == [404]
     held = {"command_id": 5, "fence": 1, "worker_id": "w"}
-    assert (await world.say("worker", "globex", event_type="step.enter", **held)).status_code == 404
-    assert (await world.say("producer", event_type="call.done", event_id=5)).json()["duplicate"] is False
+    assert (await world.send("worker", "globex", event_type="step.enter", **held)).status_code == 404
+    assert (await world.send("producer", event_type="call.done", event_id=5)).json()["duplicate"] is False
 
 
 async def test_a_key_and_a_plan_are_the_tenants_own(world: World) -> None:
@@ -100,8 +100,8 @@ async def test_signals_take_their_roles_and_say_who_gave_them(world: World) -> N
         assert answer.status_code == code, (role, kind, answer.text)
     path = f"/api/executions/{world.run['executionId']}/events?type=signal.received"
     log = (await world.ask("GET", path, "viewer")).json()["events"]
-    given = [(one["payload"]["signal"], one["payload"]["by"]) for one in log]
-    assert given == [("PAUSE", "acme-operator"), ("EMERGENCY_STOP", "acme-admin")]
+    signals = [(event["payload"]["signal"], event["payload"]["by"]) for event in log]
+    assert signals == [("PAUSE", "acme-operator"), ("EMERGENCY_STOP", "acme-admin")]
     status = (await world.ask("GET", f"/api/runs/{world.run['runId']}/status", "viewer")).json()
     assert status["status"] == "CANCELLED"
 

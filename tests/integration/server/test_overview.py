@@ -76,20 +76,20 @@ async def test_each_tenant_sees_its_own(tmp_path: Path) -> None:
     async with running(home, **settings) as server, server.client() as client:
         mine, theirs = bearer(keys["acme", "engineer"]), bearer(keys["globex", "viewer"])
         ended = await started(client, HELLO, headers=mine)
-        asks = await started(client, ASKS, headers=mine)
+        approval_run = await started(client, ASKS, headers=mine)
         stuck = await started(client, STUCK, headers=mine)
         ending: dict[str, str | int] = {"until": "ended", "timeout_s": 20}
         await client.get(f"/api/executions/{ended}/head", params=ending, headers=mine)
         while not (await client.get("/api/approvals", headers=mine)).json()["approvals"]:
-            await client.get(f"/api/executions/{asks}/head", params={"after": 1, "timeout_s": 1}, headers=mine)
+            await client.get(f"/api/executions/{approval_run}/head", params={"after": 1, "timeout_s": 1}, headers=mine)
         assert (await client.get("/api/stuck", headers=mine)).json()["runs"][0]["run"]["execution_id"] == stuck
         assert (await client.get("/api/activity", headers=mine)).json()["hours"][-1]["completed"] == 1
         assert (await client.get("/api/activity", headers=theirs)).json()["hours"] == []
         for route, rows in (("stuck", "runs"), ("approvals", "approvals"), ("failing", "playbooks")):
             assert (await client.get(f"/api/{route}", headers=theirs)).json()[rows] == []
-        for text in (ended, "hello", asks):
-            found = await client.get("/api/executions", params={"q": text}, headers=theirs)
-            assert found.json() == {"executions": [], "next": None}
+        for text in (ended, "hello", approval_run):
+            answer_of_search = await client.get("/api/executions", params={"q": text}, headers=theirs)
+            assert answer_of_search.json() == {"executions": [], "next": None}
 
 
 async def test_leases_name_worker_work_and_end_and_stay_within_a_tenant(tmp_path: Path) -> None:

@@ -36,13 +36,13 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
+        attributes = dict(attrs)
         self._open = tag
-        self.ids += [given["id"] or ""] if "id" in given else []
-        self.links += [given["href"] or ""] if tag == "a" and "href" in given else []
-        self.loaded += [str(given[name]) for name in ("src", "srcset", "action") if name in given]
-        self.loaded += [str(given["href"])] if tag == "link" else []
-        self.handlers += [name for name in given if name.startswith("on") or name == "style"]
+        self.ids += [attributes["id"] or ""] if "id" in attributes else []
+        self.links += [attributes["href"] or ""] if tag == "a" and "href" in attributes else []
+        self.loaded += [str(attributes[name]) for name in ("src", "srcset", "action") if name in attributes]
+        self.loaded += [str(attributes["href"])] if tag == "link" else []
+        self.handlers += [name for name in attributes if name.startswith("on") or name == "style"]
 
     def handle_data(self, data: str) -> None:
         if self._open in self.inline and data.strip():
@@ -99,7 +99,7 @@ async def test_the_reference_has_every_operation_and_every_type_once(server: Run
     assert len(page.ids) == len(set(page.ids))
     anchors = {link.removeprefix("#") for link in page.links if link.startswith("#")}
     assert anchors <= set(page.ids), "every link leads somewhere"
-    operations = sum(len(one) for one in document["paths"].values())
+    operations = sum(len(methods) for methods in document["paths"].values())
     assert answer.text.count('<article class="operation"') == operations
     assert answer.text.count('<article class="schema"') == len(document["components"]["schemas"])
     assert "/api/docs" not in document["paths"], "pages are not part of the API"
@@ -108,7 +108,7 @@ async def test_the_reference_has_every_operation_and_every_type_once(server: Run
 async def test_examples_for_curl_are_commands_that_the_api_takes(server: RunningServer) -> None:
     """Each is a command; those that only look, and need nothing filled in, are answered."""
     text = (await fetched(server, "/api/docs")).text
-    commands = [unescape(one) for one in re.findall(r"<pre>(curl .*?)</pre>", text, re.DOTALL)]
+    commands = [unescape(match) for match in re.findall(r"<pre>(curl .*?)</pre>", text, re.DOTALL)]
     assert len(commands) > 50
     tried = 0
     for command in commands:
@@ -126,8 +126,8 @@ async def test_examples_for_curl_are_commands_that_the_api_takes(server: Running
 
 
 def document(**operation: Any) -> dict[str, Any]:
-    said = {"responses": {"200": {"description": "Done."}}, **operation}
-    return {"info": {"version": "1"}, "paths": {"/x/{name}": {"post": said}}, "components": {"schemas": {}}}
+    described = {"responses": {"200": {"description": "Done."}}, **operation}
+    return {"info": {"version": "1"}, "paths": {"/x/{name}": {"post": described}}, "components": {"schemas": {}}}
 
 
 def test_whatever_the_document_says_is_text() -> None:
@@ -142,14 +142,14 @@ def test_whatever_the_document_says_is_text() -> None:
         "/api/openapi.json",
         "http://127.0.0.1:8420",
     )
-    found = Page(page)
-    assert len(found.inline["script"]) == 1
-    assert (found.loaded, found.handlers) == ([], [])
+    parsed = Page(page)
+    assert len(parsed.inline["script"]) == 1
+    assert (parsed.loaded, parsed.handlers) == ([], [])
 
 
 def test_an_example_is_quoted_for_the_shell() -> None:
     body = {"content": {"application/json": {"schema": {}, "example": {"text": "it's $HOME `x`"}}}}
     page = reference_page(document(requestBody=body), "/d", "http://h")
-    (command,) = [unescape(one) for one in re.findall(r"<pre>(curl .*?)</pre>", page, re.DOTALL)]
+    (command,) = [unescape(match) for match in re.findall(r"<pre>(curl .*?)</pre>", page, re.DOTALL)]
     words = shlex.split(command)
     assert json.loads(words[words.index("-d") + 1]) == {"text": "it's $HOME `x`"}

@@ -37,9 +37,9 @@ async def worker(server: RunningServer, *words: str, **surroundings: str) -> Asy
     )
     try:
         assert process.stdout is not None
-        said = await process.stdout.readline()
-        assert said, await process.communicate()
-        process.name = json.loads(said)["worker_id"]  # type: ignore[attr-defined] # for the test
+        line = await process.stdout.readline()
+        assert line, await process.communicate()
+        process.name = json.loads(line)["worker_id"]  # type: ignore[attr-defined] # for the test
         yield process
     finally:
         if process.returncode is None:
@@ -55,7 +55,7 @@ async def test_limits_are_set_shown_and_taken_away(tmp_path: Path) -> None:
         await client.put("/api/pools/gpu/limit", json={"concurrency": 2, "tenant": "*"})
         everywhere = await client.put("/api/pools/*/limit", json={"concurrency": 5, "tenant": "acme"})
         assert everywhere.json()["name"] == ""
-        limits = {each["name"]: each["limits"] for each in (await client.get("/api/pools")).json()["pools"]}
+        limits = {pool["name"]: pool["limits"] for pool in (await client.get("/api/pools")).json()["pools"]}
         both = [{"tenant": "", "concurrency": 8}, {"tenant": "*", "concurrency": 2}]
         assert limits == {"": [{"tenant": "acme", "concurrency": 5}], "gpu": both}
         gone = await client.delete("/api/pools/gpu/limit", params={"tenant": "*"})
@@ -113,8 +113,8 @@ async def test_a_worker_is_seen_and_can_be_told_to_leave(tmp_path: Path, capsys:
     async def arclog(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
         code = await asyncio.to_thread(command, [*words, "--server", server.url])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     async with (
         running(tmp_path / "home", worker=False, **OPEN) as server,
@@ -126,11 +126,11 @@ async def test_a_worker_is_seen_and_can_be_told_to_leave(tmp_path: Path, capsys:
         assert done.state == "COMPLETED"
         async with asyncio.timeout(PATIENCE_S):
             # The one that got nothing may not have asked yet, and it is another process.
-            while len(known := {worker.worker_id: worker for worker in await client.pools.workers()}) < 2:  # noqa: ASYNC110 - see above
+            while len(workers := {worker.worker_id: worker for worker in await client.pools.workers()}) < 2:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0.02)
-        assert set(known) == {first.name, second.name}  # type: ignore[attr-defined] # for the test
-        one = known[first.name]  # type: ignore[attr-defined] # for the test
-        assert (one.state, one.pools, one.slots) == ("working", ("gpu",), 3)
+        assert set(workers) == {first.name, second.name}  # type: ignore[attr-defined] # for the test
+        shown = workers[first.name]  # type: ignore[attr-defined] # for the test
+        assert (shown.state, shown.pools, shown.slots) == ("working", ("gpu",), 3)
         code, out, _ = await arclog("workers", "--json")
         assert (code, len(json.loads(out))) == (0, 2)
         code, out, err = await arclog("worker", "drain", first.name)  # type: ignore[attr-defined] # for the test
@@ -160,8 +160,8 @@ async def test_what_all_tenants_share_is_for_the_installations_own_tenant(tmp_pa
     settings = {**OPEN, "scope.tenant": "own"}
     async with running(tmp_path / "home", worker=False, **settings) as server, server.client() as client:
 
-        async def ask(method: str, path: str, who: tuple[str, str], **more: Any) -> Any:
-            return await client.request(method, path, headers=bearer(keys[who]), **more)
+        async def ask(method: str, path: str, caller: tuple[str, str], **more: Any) -> Any:
+            return await client.request(method, path, headers=bearer(keys[caller]), **more)
 
         for method, path, body in (
             ("PUT", "/api/pools/gpu/limit", {"concurrency": 1}),
@@ -175,7 +175,7 @@ async def test_what_all_tenants_share_is_for_the_installations_own_tenant(tmp_pa
             await ask("PUT", "/api/pools/gpu/limit", ("own", "admin"), json={"concurrency": 3, "tenant": tenant})
         await ask("POST", "/api/executions", ("own", "admin"), json={"playbook": STEP})
         (seen,) = (await ask("GET", "/api/pools", ("other", "viewer"))).json()["pools"]
-        assert [each["tenant"] for each in seen["limits"]] == ["", "*", "other"]
+        assert [limit["tenant"] for limit in seen["limits"]] == ["", "*", "other"]
         assert seen["waiting"] == 0, "what another tenant waits for is not told"
         (whole,) = (await ask("GET", "/api/pools", ("own", "admin"))).json()["pools"]
         assert (len(whole["limits"]), whole["waiting"]) == (4, 1)

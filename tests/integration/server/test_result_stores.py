@@ -41,9 +41,9 @@ async def test_a_store_that_is_away_is_told_as_that(tmp_path: Path) -> None:
     async with running(tmp_path / "home", worker=False, **elsewhere) as server:
         connection = Connection(server.url, Settings({"client.patience_s": 0.0}))
         results = RemoteResults(Transport(connection), "nats", 1 << 30)
-        with pytest.raises(ResultStoreAway, match=r"NATS nats://127\.0\.0\.1:1 cannot be reached") as found:
+        with pytest.raises(ResultStoreAway, match=r"NATS nats://127\.0\.0\.1:1 cannot be reached") as raised:
             await stored(results, b"x", TENANT)
-        assert "s3cr3t" not in str(found.value)
+        assert "s3cr3t" not in str(raised.value)
         with pytest.raises(ResultStoreAway):
             await results.find(TENANT, "0" * 64)
         await connection.close()

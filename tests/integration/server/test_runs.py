@@ -80,14 +80,14 @@ class Client:
         body = {"playbook": playbook, **more} if playbook else more
         answer = await self.http.post("/api/runs", json=body)
         assert answer.status_code in (200, 201), answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        started: dict[str, Any] = answer.json()
+        return started
 
     async def status(self, run_id: str) -> dict[str, Any]:
         answer = await self.http.get(f"/api/runs/{run_id}/status")
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     async def signal(self, run_id: str, kind: str, name: str, **more: Any) -> httpx2.Response:
         body = {"type": kind, "signalId": uuid_of(name), **more}
@@ -96,19 +96,19 @@ class Client:
     async def records(self, run_id: str, **query: Any) -> list[dict[str, Any]]:
         answer = await self.http.get(f"/api/runs/{run_id}/events", params=query)
         assert answer.status_code == 200, answer.text
-        found: list[dict[str, Any]] = answer.json()["events"]
-        return found
+        events: list[dict[str, Any]] = answer.json()["events"]
+        return events
 
     async def until(self, run_id: str, event_type: str) -> list[dict[str, Any]]:
         """Its records, once one of this type is there. Follows the cursor, as a projector does."""
-        found: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = []
         after = 0
         async with asyncio.timeout(60):
-            while not any(one["eventType"] == event_type for one in found):
+            while not any(event["eventType"] == event_type for event in events):
                 page = (await self.http.get(f"/api/runs/{run_id}/events", params={"afterSeq": after})).json()
-                found += page["events"]
+                events += page["events"]
                 after = page["nextAfterSeq"]
-        return found
+        return events
 
 
 @pytest.fixture
@@ -191,26 +191,26 @@ async def test_a_retry_is_an_attempt_of_its_own_and_errors_say_what_they_must(cl
 async def test_a_step_that_is_entered_again_has_a_name_of_its_own(client: Client) -> None:
     run = await client.start(AGAIN)
     records = await client.until(run["runId"], "RunCompleted")
-    told = [
+    names = [
         (record["stepId"], record["payload"]["step"]) for record in records if record["eventType"] == "StepCompleted"
     ]
-    assert told == [("start", "start"), ("start#2", "start"), ("start#3", "start")]
+    assert names == [("start", "start"), ("start#2", "start"), ("start#3", "start")]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
 async def test_pages_of_any_size_tell_the_same_records(client: Client, limit: int) -> None:
     run = await client.start(FAILS)
     whole = await client.until(run["runId"], "RunFailed")
-    found: list[dict[str, Any]] = []
+    paged: list[dict[str, Any]] = []
     page: dict[str, Any] = {"nextAfterSeq": 0, "hasMore": True}
     while page["hasMore"]:
         query = {"afterSeq": page["nextAfterSeq"], "limit": limit}
         page = (await client.http.get(f"/api/runs/{run['runId']}/events", params=query)).json()
         assert len(page["events"]) <= limit
-        found += page["events"]
-    assert found == whole
+        paged += page["events"]
+    assert paged == whole
     for start in range(whole[-1]["runSeq"] + 2):  # a cursor that nobody was given
-        expected = [one for one in whole if one["runSeq"] > start]
+        expected = [record for record in whole if record["runSeq"] > start]
         assert await client.records(run["runId"], afterSeq=start, limit=1000) == expected
 
 
@@ -220,9 +220,9 @@ async def test_a_cursor_ahead_of_the_log_misses_nothing(idle: Client) -> None:
     ahead = (await idle.http.get(path, params={"afterSeq": 6})).json()
     assert (ahead["events"], ahead["hasMore"]) == ([], False)
     await idle.http.post(f"/api/runs/{run['runId']}/cancel", json={"reason": "enough"})
-    told = await idle.records(run["runId"], afterSeq=6)
-    assert [one["eventType"] for one in told] == ["RunCancelled"]
-    assert told == [record for record in await idle.records(run["runId"]) if record["runSeq"] > 6]
+    records = await idle.records(run["runId"], afterSeq=6)
+    assert [event["eventType"] for event in records] == ["RunCancelled"]
+    assert records == [record for record in await idle.records(run["runId"]) if record["runSeq"] > 6]
 
 
 async def test_records_cannot_be_appended(idle: Client) -> None:
@@ -314,8 +314,8 @@ async def test_a_pause_drains_first(tmp_path: Path) -> None:
         assert (again.status_code, again.json()["status"]) == (200, "PAUSED")
         resumed = await client.signal(run["runId"], "RESUME", "r-1", reason="done")
         assert resumed.json()["status"] == "RUNNING"
-        told = [(record["eventType"], record.get("payload")) for record in await client.records(run["runId"])]
-        assert told[1:] == [
+        records = [(record["eventType"], record.get("payload")) for record in await client.records(run["runId"])]
+        assert records[1:] == [
             ("RunPaused", {"signalId": uuid_of("p-1"), "reason": "maintenance"}),
             ("RunResumed", {"signalId": uuid_of("r-1"), "reason": "done"}),
         ]

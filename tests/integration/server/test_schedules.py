@@ -29,8 +29,8 @@ NEW = {"name": "often", "cron": "* * * * * *", "path": "flows/tidy", "workload":
 @pytest.fixture
 async def home(tmp_path: Path) -> Path:
     """A home whose catalog has the playbook."""
-    async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
-        await here.api.execute(ExecuteRequest(PLAYBOOK))
+    async with embedded(Settings({"home": str(tmp_path / "home")})) as runtime:
+        await runtime.api.execute(ExecuteRequest(PLAYBOOK))
     return tmp_path / "home"
 
 
@@ -57,8 +57,8 @@ async def test_client_and_command_line_speak_to_a_server(home: Path, capsys: pyt
     async def arclog(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
         code = await asyncio.to_thread(command, [*words, "--server", server.url])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     async with running(home, worker=False) as server, AsyncClient(server.url) as client:
         made = await client.schedules.add(NewSchedule("daily", "0 6 * * *", "flows/tidy", workload={"a": [1]}))
@@ -78,7 +78,7 @@ async def test_client_and_command_line_speak_to_a_server(home: Path, capsys: pyt
         )
         assert (code, json.loads(out)["cron"]) == (0, "0 6 * * 1")
         code, out, _ = await arclog("schedule", "list", "--json")
-        assert [each["name"] for each in json.loads(out)] == ["daily", "weekly"]
+        assert [load["name"] for load in json.loads(out)] == ["daily", "weekly"]
         assert (await arclog("schedule", "rm", "weekly"))[0] == 0
         code, _, err = await arclog("schedule", "show", "weekly")
         assert (code, "no schedule 'weekly'" in err) == (2, True)
@@ -89,9 +89,9 @@ async def test_pages_of_schedules(home: Path) -> None:
         for name in ("a", "b", "c"):
             await client.post("/api/schedules", json={**NEW, "name": name, "cron": "0 6 * * *"})
         first = (await client.get("/api/schedules?limit=2")).json()
-        assert ([each["name"] for each in first["schedules"]], first["next"]) == (["a", "b"], "b")
+        assert ([schedule["name"] for schedule in first["schedules"]], first["next"]) == (["a", "b"], "b")
         second = (await client.get("/api/schedules?limit=2&after=b")).json()
-        assert ([each["name"] for each in second["schedules"]], second["next"]) == (["c"], None)
+        assert ([schedule["name"] for schedule in second["schedules"]], second["next"]) == (["c"], None)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ async def test_a_schedule_fires_and_goes_on_after_a_restart(home: Path) -> None:
             while True:
                 shown = (await client.get("/api/schedules/often")).json()
                 if shown["last_execution"] not in (None, others_than):
-                    found: str = shown["last_execution"]
-                    return found
+                    execution_id: str = shown["last_execution"]
+                    return execution_id
                 await asyncio.sleep(0.05)
 
     async with asyncio.timeout(60):
@@ -139,8 +139,8 @@ async def test_a_schedule_fires_and_goes_on_after_a_restart(home: Path) -> None:
             first = await fired(server, None)
         async with running(home, **OFTEN) as server:
             second = await fired(server, first)
-    async with embedded(Settings({"home": str(home)}), read_only=True) as here:
+    async with embedded(Settings({"home": str(home)}), read_only=True) as runtime:
         for execution_id in (first, second):
-            (asked,) = await here.api.events(execution_id, limit=1)
-            assert asked["payload"]["workload"]["schedule"]["name"] == "often"
-            assert asked["payload"]["workload"]["schedule"]["due"] <= asked["timestamp"]
+            (request_event,) = await runtime.api.events(execution_id, limit=1)
+            assert request_event["payload"]["workload"]["schedule"]["name"] == "often"
+            assert request_event["payload"]["workload"]["schedule"]["due"] <= request_event["timestamp"]

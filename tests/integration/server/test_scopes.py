@@ -90,26 +90,26 @@ class World:
         self.client = client
         self.keys = keys
 
-    async def ask(self, who: str, method: str, path: str, **more: Any) -> httpx2.Response:
-        return await self.client.request(method, path, headers=bearer(self.keys[who]), **more)
+    async def ask(self, caller: str, method: str, path: str, **more: Any) -> httpx2.Response:
+        return await self.client.request(method, path, headers=bearer(self.keys[caller]), **more)
 
-    async def start(self, who: str = "prod-engineer", playbook: str = WAITS, **more: Any) -> dict[str, Any]:
-        answer = await self.ask(who, "POST", "/api/executions", json={"playbook": playbook, **more})
+    async def start(self, caller: str = "prod-engineer", playbook: str = WAITS, **more: Any) -> dict[str, Any]:
+        answer = await self.ask(caller, "POST", "/api/executions", json={"playbook": playbook, **more})
         assert answer.status_code == 201, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     async def ended(self, execution_id: str) -> dict[str, Any]:
         await self.ask("all-viewer", "GET", f"/api/executions/{execution_id}/events/stream")
-        found: dict[str, Any] = (await self.ask("all-viewer", "GET", f"/api/executions/{execution_id}")).json()
-        return found
+        body: dict[str, Any] = (await self.ask("all-viewer", "GET", f"/api/executions/{execution_id}")).json()
+        return body
 
-    async def claim(self, who: str, worker: str = "w") -> list[dict[str, Any]]:
+    async def claim(self, caller: str, worker: str = "w") -> list[dict[str, Any]]:
         body = {"worker": {"worker_id": worker, "kinds": ["noop"]}, "limit": 9}
-        found: list[dict[str, Any]] = (
-            (await self.ask(who, "POST", "/api/worker/claim", json=body)).json().get("commands", [])
+        commands: list[dict[str, Any]] = (
+            (await self.ask(caller, "POST", "/api/worker/claim", json=body)).json().get("commands", [])
         )
-        return found
+        return commands
 
 
 @asynccontextmanager
@@ -121,8 +121,8 @@ async def opened(home: Path, **settings: Any) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with opened(tmp_path / "home") as one:
-        yield one
+    async with opened(tmp_path / "home") as runtime:
+        yield runtime
 
 
 # -- every route ------------------------------------------------------------------------------------------------------
@@ -141,9 +141,9 @@ def test_no_route_is_forgotten() -> None:
 
 async def test_a_simulation_reads_and_an_import_writes_only_where_the_key_is_bound(world: World) -> None:
     run = await world.start(playbook=NOOP)
-    asked = {"playbook": NOOP, "runs": [run["execution_id"]]}
-    assert (await world.ask("prod-engineer", "POST", "/api/simulate", json=asked)).status_code == 200
-    assert (await world.ask("dev-engineer", "POST", "/api/simulate", json=asked)).status_code == 404
+    request = {"playbook": NOOP, "runs": [run["execution_id"]]}
+    assert (await world.ask("prod-engineer", "POST", "/api/simulate", json=request)).status_code == 200
+    assert (await world.ask("dev-engineer", "POST", "/api/simulate", json=request)).status_code == 404
     assert (await world.ask("dev-engineer", "POST", "/api/simulate", json={"playbook": NOOP})).status_code == 404
     file = await world.ask("prod-viewer", "GET", f"/api/executions/{run['execution_id']}/export")
     assert (file.status_code, file.headers["content-type"]) == (200, "application/zip")
@@ -177,14 +177,14 @@ async def test_every_route_that_names_a_run_hides_it_from_another_environment(wo
                 wrong.append((method, theirs, role, seen.text))
     assert wrong == []
     assert named > 10
-    for who in ("prod-viewer", "all-viewer", "shop-viewer", "live-viewer"):
-        status = (await world.ask(who, "GET", f"/api/executions/{run['execution_id']}/status")).json()
+    for caller in ("prod-viewer", "all-viewer", "shop-viewer", "live-viewer"):
+        status = (await world.ask(caller, "GET", f"/api/executions/{run['execution_id']}/status")).json()
         assert status["state"] == "RUNNING"
 
 
 async def test_what_concerns_the_whole_tenant_is_not_for_who_is_bound(world: World) -> None:
     for method, path in sorted(TENANT_WIDE):
-        route = next(one for verb, one in ROUTES if (verb, one.path) == (method, path))
+        route = next(candidate for verb, candidate in ROUTES if (verb, candidate.path) == (method, path))
         roles = route.access
         role = "admin" if roles == ADMIN else "engineer"
         assert roles in (ADMIN, BUILD)
@@ -203,30 +203,30 @@ async def test_what_needs_attention_is_told_to_those_who_see_the_run(tmp_path: P
     async with opened(tmp_path / "home", **{"overview.stuck_s": 0}) as world:
         failed = await world.start(playbook=FAILS)
         assert (await world.ended(failed["execution_id"]))["state"] == "FAILED"
-        asks = await world.start(playbook=ASKS)
+        approval_run = await world.start(playbook=ASKS)
         stuck = await world.start(playbook=NOOP)
 
-        async def told(who: str) -> list[Any]:
+        async def told(caller: str) -> list[Any]:
             async def asked(route: str) -> Any:
-                answer = await world.ask(who, "GET", route)
+                answer = await world.ask(caller, "GET", route)
                 assert answer.status_code == 200, answer.text
                 return answer.json()
 
             return [
-                [each["last"]["execution_id"] for each in (await asked("/api/failing"))["playbooks"]],
-                [each["run"]["execution_id"] for each in (await asked("/api/stuck"))["runs"]],
-                [each["run"]["execution_id"] for each in (await asked("/api/approvals"))["approvals"]],
-                sum(each["failed"] for each in (await asked("/api/activity"))["hours"]),
-                (await world.ask(who, "GET", "/api/stats", params={"path": "flows/fails"})).status_code,
+                [playbook["last"]["execution_id"] for playbook in (await asked("/api/failing"))["playbooks"]],
+                [run["run"]["execution_id"] for run in (await asked("/api/stuck"))["runs"]],
+                [approval["run"]["execution_id"] for approval in (await asked("/api/approvals"))["approvals"]],
+                sum(hour["failed"] for hour in (await asked("/api/activity"))["hours"]),
+                (await world.ask(caller, "GET", "/api/stats", params={"path": "flows/fails"})).status_code,
             ]
 
-        everything = [[failed["execution_id"]], [stuck["execution_id"]], [asks["execution_id"]], 1, 200]
-        for who in ("prod-viewer", "all-viewer", "shop-viewer", "live-viewer"):
-            assert await told(who) == everything, who
+        everything = [[failed["execution_id"]], [stuck["execution_id"]], [approval_run["execution_id"]], 1, 200]
+        for caller in ("prod-viewer", "all-viewer", "shop-viewer", "live-viewer"):
+            assert await told(caller) == everything, caller
         assert await told("dev-viewer") == [[], [], [], 0, 404]
         assert len(await world.claim("prod-worker")) == 1
-        for who, leases in (("prod-viewer", 1), ("all-viewer", 1), ("live-viewer", 1), ("dev-viewer", 0)):
-            assert len((await world.ask(who, "GET", "/api/leases")).json()["leases"]) == leases, who
+        for caller, leases in (("prod-viewer", 1), ("all-viewer", 1), ("live-viewer", 1), ("dev-viewer", 0)):
+            assert len((await world.ask(caller, "GET", "/api/leases")).json()["leases"]) == leases, caller
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -272,23 +272,27 @@ async def test_a_run_names_its_own_tenant_or_none(world: World) -> None:
 async def test_what_a_bound_key_registers_is_run_in_its_environment_only(world: World) -> None:
     """Else whoever may write playbooks for dev would run code with the secrets of prod."""
     shared = "metadata: {name: job, path: flows/job}\nworkflow:\n  - {step: start, tool: {kind: noop, data: VALUE}}\n"
-    known = await world.ask(
+    registered = await world.ask(
         "all-engineer", "POST", "/api/catalog", json={"playbook": shared.replace("VALUE", "shared")}
     )
-    assert known.json()["version"] == 1
+    assert registered.json()["version"] == 1
     mine = await world.ask("dev-engineer", "POST", "/api/catalog", json={"playbook": shared.replace("VALUE", "dev")})
     assert mine.json()["version"] == 2
     await world.start("dev-engineer", shared.replace("VALUE", "inline"))
 
-    async def versions(who: str) -> list[int]:
-        answer = await world.ask(who, "GET", "/api/catalog/versions", params={"path": "flows/job"})
-        return [one["version"] for one in answer.json()["versions"]]
+    async def versions(caller: str) -> list[int]:
+        answer = await world.ask(caller, "GET", "/api/catalog/versions", params={"path": "flows/job"})
+        return [version["version"] for version in answer.json()["versions"]]
 
-    async def pinned(who: str, **more: Any) -> tuple[int, str]:
-        answer = await world.ask(who, "POST", "/api/runs", json={"planId": "flows/job", **more})
+    async def pinned(caller: str, **more: Any) -> tuple[int, str]:
+        answer = await world.ask(caller, "POST", "/api/runs", json={"planId": "flows/job", **more})
         return answer.status_code, answer.json().get("planVersion", "")
 
-    assert [await versions(who) for who in ("dev-viewer", "prod-viewer", "all-viewer")] == [[3, 2, 1], [1], [3, 2, 1]]
+    assert [await versions(caller) for caller in ("dev-viewer", "prod-viewer", "all-viewer")] == [
+        [3, 2, 1],
+        [1],
+        [3, 2, 1],
+    ]
     assert await pinned("dev-operator") == (201, "3")
     assert await pinned("prod-operator") == (201, "1")
     assert await pinned("prod-operator", planVersion="2") == (404, "")
@@ -306,25 +310,25 @@ async def test_what_a_bound_key_registers_is_run_in_its_environment_only(world: 
     )
     assert only.status_code == 201
     listed = {
-        who: [one["path"] for one in (await world.ask(who, "GET", "/api/catalog")).json()["playbooks"]]
-        for who in ("dev-viewer", "prod-viewer")
+        caller: [playbook["path"] for playbook in (await world.ask(caller, "GET", "/api/catalog")).json()["playbooks"]]
+        for caller in ("dev-viewer", "prod-viewer")
     }
     assert listed == {"dev-viewer": ["flows/job", "flows/own"], "prod-viewer": ["flows/job"]}
 
 
 async def test_an_idempotency_key_is_the_environments_own(world: World) -> None:
-    one = await world.start("dev-engineer", idempotency_key="k")
+    first = await world.start("dev-engineer", idempotency_key="k")
     two = await world.start("prod-engineer", idempotency_key="k")
-    assert one["execution_id"] != two["execution_id"]
+    assert first["execution_id"] != two["execution_id"]
 
 
 async def test_events_from_outside_stay_in_their_environment(world: World) -> None:
     run = await world.start()
     event = {"execution_id": run["execution_id"], "event_type": "call.done", "step": "start"}
-    for who, status in (("dev-producer", 404), ("dev-admin", 404), ("prod-producer", 200), ("all-producer", 200)):
-        assert (await world.ask(who, "POST", "/api/events", json=event)).status_code == status, who
-        batch = await world.ask(who, "POST", "/api/events/batch", json={"events": [event]})
-        assert [one["status"] for one in batch.json()["results"]] == [status]
+    for caller, status in (("dev-producer", 404), ("dev-admin", 404), ("prod-producer", 200), ("all-producer", 200)):
+        assert (await world.ask(caller, "POST", "/api/events", json=event)).status_code == status, caller
+        batch = await world.ask(caller, "POST", "/api/events/batch", json={"events": [event]})
+        assert [result["status"] for result in batch.json()["results"]] == [status]
     held = {"command_id": 5, "fence": 1}
     assert (await world.ask("dev-worker", "POST", "/api/events", json={**event, **held})).status_code == 404
     assert (await world.ask("prod-worker", "POST", "/api/events", json={**event, **held})).status_code == 409
@@ -333,16 +337,16 @@ async def test_events_from_outside_stay_in_their_environment(world: World) -> No
 async def test_a_search_across_runs_keeps_to_what_the_key_reaches(world: World) -> None:
     runs = {place: (await world.start(f"{place}-engineer"))["execution_id"] for place in ("prod", "dev")}
     for types in (["playbook.started"], ["RunStarted"], ["step.scheduled"], []):
-        for who, owners in (
+        for caller, owners in (
             ("prod-viewer", {runs["prod"]}),
             ("dev-admin", {runs["dev"]}),
             ("shop-viewer", {*runs.values()}),
         ):
-            answer = await world.ask(who, "GET", "/api/events", params={"type": types, "limit": 1000})
-            assert {one["execution_id"] for one in answer.json()["events"]} == owners, (types, who)
+            answer = await world.ask(caller, "GET", "/api/events", params={"type": types, "limit": 1000})
+            assert {event["execution_id"] for event in answer.json()["events"]} == owners, (types, caller)
             for only in ({"entity": "playbook"}, {"where": "execution_id"}):
-                answer = await world.ask(who, "GET", "/api/events", params={**only, "limit": 1000})
-                assert {one["execution_id"] for one in answer.json()["events"]} == owners, (only, who)
+                answer = await world.ask(caller, "GET", "/api/events", params={**only, "limit": 1000})
+                assert {event["execution_id"] for event in answer.json()["events"]} == owners, (only, caller)
     theirs = {"where": f"execution_id == '{runs['prod']}'"}
     assert (await world.ask("dev-admin", "GET", "/api/events", params=theirs)).json()["events"] == []
     assert (await world.ask("prod-worker", "GET", "/api/events")).status_code == 403
@@ -370,8 +374,8 @@ async def test_a_worker_gets_the_commands_of_its_environment(world: World) -> No
     held = [[theirs["command_id"], theirs["fence"]]]
     beat = await world.ask("dev-worker", "POST", "/api/worker/heartbeat", json={"worker_id": "w", "held": held})
     assert beat.json()["commands"] == [theirs["command_id"]]
-    asked = {"worker_id": "w", "wait_s": 0, "held": [[theirs["execution_id"], *held[0]]]}
-    assert (await world.ask("dev-worker", "POST", "/api/worker/revoked", json=asked)).json() == {}
+    request = {"worker_id": "w", "wait_s": 0, "held": [[theirs["execution_id"], *held[0]]]}
+    assert (await world.ask("dev-worker", "POST", "/api/worker/revoked", json=request)).json() == {}
     loop = {"execution_id": theirs["execution_id"], "step": "start", "run": 1, "after": 0, "limit": 5}
     assert (await world.ask("dev-worker", "POST", "/api/worker/loop-results", json=loop)).status_code == 404
     line = {
@@ -383,9 +387,9 @@ async def test_a_worker_gets_the_commands_of_its_environment(world: World) -> No
 
 
 @asynccontextmanager
-async def working(world: World, who: str, home: Path, **settings: Any) -> AsyncIterator[None]:
+async def working(world: World, caller: str, home: Path, **settings: Any) -> AsyncIterator[None]:
     values = Settings({"home": str(home), **settings})
-    async with remote_worker(values, world.server.url, world.keys[who], ["default"]) as worker:
+    async with remote_worker(values, world.server.url, world.keys[caller], ["default"]) as worker:
         task = asyncio.ensure_future(worker.run())
         yield
         worker.leave()
@@ -401,20 +405,20 @@ async def test_two_environments_with_the_same_secret_name_never_mix(tmp_path: Pa
         for place in ("prod", "dev"):
             scope = f"acme/shop/{place}"
             other = "dev" if place == "prod" else "prod"
-            found = await world.ask(
+            answer_of_server = await world.ask(
                 f"{place}-worker", "POST", "/api/worker/secret", json={"name": "crm", "scope": scope}
             )
-            assert found.json()["secret"]["info"]["scope"] == scope
+            assert answer_of_server.json()["secret"]["info"]["scope"] == scope
             for wrong in (f"acme/shop/{other}", "acme/shop", "acme", f"acme/bakery/{place}"):
                 body = {"name": "crm", "scope": wrong}
                 refused = await world.ask(f"{place}-worker", "POST", "/api/worker/secret", json=body)
                 assert refused.status_code == 404, wrong
             listed = (await world.ask(f"{place}-viewer", "GET", "/api/credentials")).json()["credentials"]
-            assert [one["scope"] for one in listed] == [scope]
+            assert [entry["scope"] for entry in listed] == [scope]
         runs = {place: await world.start(f"{place}-engineer", USES) for place in ("prod", "dev")}
         async with working(world, "all-worker", tmp_path / "worker", **key):
             ended = {place: await world.ended(run["execution_id"]) for place, run in runs.items()}
-        assert {place: one["result"] for place, one in ended.items()} == {"prod": {"n": 11}, "dev": {"n": 5}}
+        assert {place: entry["result"] for place, entry in ended.items()} == {"prod": {"n": 11}, "dev": {"n": 5}}
         for body in (
             {"value": "x1"} | {"environment": "prod"},
             {"value": "x1"} | {"project": "bakery"},
@@ -427,7 +431,7 @@ async def test_two_environments_with_the_same_secret_name_never_mix(tmp_path: Pa
         assert half.status_code == 422
         assert (await world.ask("all-engineer", "PUT", "/api/credentials/all", json={"value": "x1"})).status_code == 200
         listed = (await world.ask("dev-viewer", "GET", "/api/credentials")).json()["credentials"]
-        assert [one["name"] for one in listed] == ["all", "crm"], "what is valid in the whole tenant is valid there"
+        assert [entry["name"] for entry in listed] == ["all", "crm"], "what is valid in the whole tenant is valid there"
         assert (await world.ask("dev-engineer", "DELETE", "/api/credentials/crm")).status_code == 200
         assert (await world.ask("dev-engineer", "DELETE", "/api/credentials/all")).status_code == 404
 
@@ -458,9 +462,9 @@ async def test_schedules_are_the_environments_own(world: World) -> None:
         answer = await world.ask(f"{place}-engineer", "POST", "/api/schedules", json={**new, "name": f"of-{place}"})
         assert answer.status_code == 201, answer.text
     listed = (await world.ask("dev-viewer", "GET", "/api/schedules")).json()["schedules"]
-    assert [one["name"] for one in listed] == ["of-dev"]
+    assert [entry["name"] for entry in listed] == ["of-dev"]
     page = (await world.ask("prod-viewer", "GET", "/api/schedules", params={"limit": 1})).json()
-    assert ([one["name"] for one in page["schedules"]], page["next"]) == (["of-prod"], None)
+    assert ([schedule["name"] for schedule in page["schedules"]], page["next"]) == (["of-prod"], None)
     span = {"from": "2026-02-01T00:00:00Z", "to": "2026-02-02T00:00:00Z"}
     for method, path, body in (
         ("GET", "", None),
@@ -482,8 +486,8 @@ async def test_who_is_bound_makes_and_sees_keys_of_its_own_environment(world: Wo
         body = {"name": "new", "roles": ["admin"], **place}
         assert (await world.ask("dev-admin", "POST", "/api/keys", json=body)).status_code == 403
     seen = (await world.ask("dev-admin", "GET", "/api/keys")).json()["keys"]
-    assert {(one["project"], one["environment"]) for one in seen} == {("shop", "dev")}
+    assert {(key["project"], key["environment"]) for key in seen} == {("shop", "dev")}
     everything = (await world.ask("all-admin", "GET", "/api/keys")).json()["keys"]
-    other = next(one for one in everything if one["environment"] == "prod")
+    other = next(result for result in everything if result["environment"] == "prod")
     assert (await world.ask("dev-admin", "DELETE", f"/api/keys/{other['key_id']}")).status_code == 404
     assert (await world.ask("dev-admin", "DELETE", f"/api/keys/{made['about']['key_id']}")).status_code == 200

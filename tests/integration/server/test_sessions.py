@@ -26,7 +26,7 @@ from arclog.testing.virtual import FakeClock
 from tests.integration.server.callers import bearer, make_keys
 from tests.servers.arclog import RunningServer, running
 from tests.servers.tokens import AUDIENCE, Issuer
-from tests.servers.web import Asked, Web, Wire
+from tests.servers.web import ReceivedRequest, Web, Wire
 
 ADA = Principal("ada", "acme", frozenset({"operator"}), subject="key-k1")
 PLAYBOOK = (
@@ -165,8 +165,8 @@ async def test_sign_ins_and_outs_are_in_the_audit(tmp_path: Path) -> None:
         me = await signed_in(client, keys["acme", "admin"])
         await client.delete("/api/session", headers={"x-arclog-csrf": me["csrf"]})
         entries = (await client.get("/api/audit", headers=bearer(keys["acme", "admin"]))).json()["entries"]
-        told = [(entry["decision"], entry["principal"], entry["method"], entry["route"]) for entry in entries]
-        assert told == [
+        recorded = [(entry["decision"], entry["principal"], entry["method"], entry["route"]) for entry in entries]
+        assert recorded == [
             ("granted", "acme-admin", "DELETE", "/api/session"),
             ("granted", "acme-admin", "POST", "/api/session"),
         ]  # the wrong key was nobody's, and is in no tenant's audit
@@ -189,10 +189,10 @@ async def test_tenants_stay_apart(tmp_path: Path) -> None:
 
 async def test_a_server_that_asks_nobody_has_nothing_to_sign_in_to(control_plane: RunningServer) -> None:
     async with control_plane.client() as client:
-        told = (await client.get("/api/session")).json()
-        assert (told["required"], told["methods"]) == (False, [])
-        assert told["me"]["authenticated"] is False
-        assert told["me"]["denied"] == {}
+        body = (await client.get("/api/session")).json()
+        assert (body["required"], body["methods"]) == (False, [])
+        assert body["me"]["authenticated"] is False
+        assert body["me"]["denied"] == {}
         assert (await client.post("/api/session", json={"key": "x"})).status_code == 409
         assert (await client.get("/api/session", headers={"origin": "https://evil.example"})).json()["me"] is None
 
@@ -323,7 +323,7 @@ class Provider:
         self.keys.add("k")
         self.claims: dict[str, Any] = {}
         self.access_token = "opaque"
-        self.asked: dict[str, str] = {}
+        self.request: dict[str, str] = {}
         self.form: dict[str, str] = {}
         self.client = ""
         web.answers(
@@ -347,14 +347,14 @@ class Provider:
             **more,
         }
 
-    async def _token(self, asked: Asked, wire: Wire) -> None:
-        self.form = dict(parse_qsl(asked.body.decode()))
-        self.client = asked.headers.get("authorization", "")
+    async def _token(self, request: ReceivedRequest, wire: Wire) -> None:
+        self.form = dict(parse_qsl(request.body.decode()))
+        self.client = request.headers.get("authorization", "")
         challenge = base64.urlsafe_b64encode(hashlib.sha256(self.form["code_verifier"].encode()).digest()).rstrip(b"=")
-        if self.form["code"] != "good" or challenge.decode() != self.asked["code_challenge"]:
+        if self.form["code"] != "good" or challenge.decode() != self.request["code_challenge"]:
             await wire.answer(400, b'{"error": "invalid_grant"}', {"content-type": "application/json"})
             return
-        claims = {"iss": self.url, "aud": "console", "nonce": self.asked["nonce"], **self.claims}
+        claims = {"iss": self.url, "aud": "console", "nonce": self.request["nonce"], **self.claims}
         body = {"id_token": self.keys.token("k", **claims), "access_token": self.access_token, "token_type": "Bearer"}
         await wire.answer(200, json.dumps(body).encode(), {"content-type": "application/json"})
 
@@ -368,8 +368,8 @@ async def through(
     login = begun.headers["set-cookie"]
     assert "HttpOnly" in login
     assert "SameSite=Lax" in login
-    provider.asked = dict(parse_qsl(urlsplit(begun.headers["location"]).query))
-    params = {"code": code, "state": provider.asked["state"]}
+    provider.request = dict(parse_qsl(urlsplit(begun.headers["location"]).query))
+    params = {"code": code, "state": provider.request["state"]}
     cookie = {"cookie": login.partition(";")[0]}
     # The issuer's page sends the browser back: a navigation from another site.
     return await client.get("/api/session/callback", params=params, headers={"sec-fetch-site": "cross-site", **cookie})
@@ -379,15 +379,15 @@ async def test_people_sign_in_at_the_issuer(tmp_path: Path) -> None:
     with Web() as web:
         provider = Provider(web)
         async with running(tmp_path / "home", worker=False, **provider.settings()) as server, server.client() as client:
-            told = (await client.get("/api/session")).json()
-            assert told["methods"] == ["key", "oidc"]
-            assert told["issuer"] == urlsplit(provider.url).netloc
+            body = (await client.get("/api/session")).json()
+            assert body["methods"] == ["key", "oidc"]
+            assert body["issuer"] == urlsplit(provider.url).netloc
             back = await through(client, provider, place="/runs?state=FAILED")
             assert (back.status_code, back.headers["location"]) == (303, "/runs?state=FAILED")
-            assert provider.asked["response_type"] == "code"
-            assert provider.asked["code_challenge_method"] == "S256"
-            assert provider.asked["redirect_uri"] == f"{server.url}/api/session/callback"
-            assert provider.form["redirect_uri"] == provider.asked["redirect_uri"]
+            assert provider.request["response_type"] == "code"
+            assert provider.request["code_challenge_method"] == "S256"
+            assert provider.request["redirect_uri"] == f"{server.url}/api/session/callback"
+            assert provider.form["redirect_uri"] == provider.request["redirect_uri"]
             me = (await client.get("/api/me")).json()
             assert (me["name"], me["tenant"], me["roles"]) == ("ada", "acme", ["operator"])
             assert me["expires_at"]
@@ -437,8 +437,8 @@ async def test_a_sign_in_ends_in_the_browser_that_began_it(tmp_path: Path) -> No
         provider = Provider(web)
         async with running(tmp_path / "home", worker=False, **provider.settings()) as server, server.client() as client:
             begun = await client.get("/api/session/oidc")
-            provider.asked = dict(parse_qsl(urlsplit(begun.headers["location"]).query))
-            params = {"code": "good", "state": provider.asked["state"]}
+            provider.request = dict(parse_qsl(urlsplit(begun.headers["location"]).query))
+            params = {"code": "good", "state": provider.request["state"]}
             async with server.client() as other:
                 for cookie in ({}, {"cookie": "arclog_login=garbage"}, {"cookie": "arclog_login=e30"}):
                     back = await other.get("/api/session/callback", params=params, headers=cookie)
@@ -484,12 +484,12 @@ def test_half_of_the_settings_is_a_mistake() -> None:
         "auth.jwt_keys": "https://login.example/jwks",
         "auth.oidc_client_id": "console",
     }
-    for more, said in (
+    for more, message in (
         ({"server.host": "0.0.0.0"}, "requires server.public_url"),
         ({"auth.oidc_scopes": "profile"}, "must include `openid`"),
         ({"auth.jwt_issuer": "http://login.example"}, "is not https"),
     ):
-        with pytest.raises(SettingsError, match=said):
+        with pytest.raises(SettingsError, match=message):
             Gate(Settings({**tokens, **more}), MemoryStore(clock=clock), clock)
 
 

@@ -44,8 +44,8 @@ async def used(client: httpx2.AsyncClient, **headers: str) -> tuple[str, str]:
     stream = await client.get(f"{run}/events/stream", headers=headers)  # to the run's end
     detail = (await client.get(run, headers=headers)).json()
     assert SECRET not in stream.text + str(detail)
-    said = detail["error"]["message"] if detail["error"] else str(detail["result"]["n"])
-    return detail["state"], said
+    text = detail["error"]["message"] if detail["error"] else str(detail["result"]["n"])
+    return detail["state"], text
 
 
 @asynccontextmanager
@@ -92,21 +92,21 @@ async def test_a_server_with_another_key_or_none_says_so_and_harms_nothing(
         assert "provide it to all servers" in caplog.text
         before = postgres.rows("SELECT * FROM arclog.secrets")
         assert SECRET.encode() not in before[0][-1]
-        for said in ("their key is not at", "sealed with another key"):
+        for message in ("their key is not at", "sealed with another key"):
             state, why = await used(b)
             assert state == "FAILED"
-            assert said in why
+            assert message in why
             assert "secrets.key_file" in why
             for name in ("crm", "other"):
                 refused = await b.put(f"/api/credentials/{name}", json={"value": "x1y2"})
                 assert (refused.status_code, refused.json()["title"]) == (409, "SecretUnavailable")
-                assert said in refused.json()["detail"]
+                assert message in refused.json()["detail"]
                 assert str(tmp_path) not in refused.text
             for client, status in ((a, "ok"), (b, "fail")):
                 checks = (await client.get("/api/doctor")).json()["checks"]
                 [check] = [check for check in checks if check["name"] == "secrets"]
                 assert check["status"] == status
-            assert said in check["detail"]
+            assert message in check["detail"]
             assert "secrets.key_file" in check["remedy"]
             new_key(own)
         assert postgres.rows("SELECT * FROM arclog.secrets") == before, "nothing is lost"
@@ -121,9 +121,9 @@ async def test_a_server_with_another_key_or_none_says_so_and_harms_nothing(
             assert "sealed with another key" in caplog.text
             assert "holds secrets that are not used" in caplog.text
             checks = (await client.get("/api/doctor")).json()["checks"]
-            told = [(check["status"], check["detail"]) for check in checks if check["name"] == "secrets"]
-            assert [status for status, _ in told] == ["fail", "warn"]
-            assert "old_one" in told[1][1]
+            statuses = [(check["status"], check["detail"]) for check in checks if check["name"] == "secrets"]
+            assert [status for status, _ in statuses] == ["fail", "warn"]
+            assert "old_one" in statuses[1][1]
             assert (await client.delete("/api/credentials/crm")).status_code == 200, "that needs no key"
 
 
@@ -158,17 +158,17 @@ async def test_only_workers_get_what_is_sealed_and_only_of_their_tenant(tmp_path
     home = tmp_path / "home"
     callers = [("acme", "engineer"), ("acme", "worker"), ("other", "worker"), ("acme", "viewer")]
     keys = await make_keys(home, callers)
-    who = {caller: bearer(keys[caller]) for caller in callers}
+    principal = {caller: bearer(keys[caller]) for caller in callers}
     async with running(home, worker=False) as server, server.client() as client:
-        await client.put("/api/credentials/crm", json={"value": SECRET}, headers=who["acme", "engineer"])
+        await client.put("/api/credentials/crm", json={"value": SECRET}, headers=principal["acme", "engineer"])
 
         async def asked(caller: tuple[str, str], scope: str = "acme/p/e", name: str = "crm") -> httpx2.Response:
             body = {"name": name, "scope": scope}
-            return await client.post("/api/worker/secret", json=body, headers=who[caller])
+            return await client.post("/api/worker/secret", json=body, headers=principal[caller])
 
-        found = await asked(("acme", "worker"))
-        assert found.json()["secret"]["info"]["name"] == "crm"
-        assert SECRET not in found.text
+        answer = await asked(("acme", "worker"))
+        assert answer.json()["secret"]["info"]["name"] == "crm"
+        assert SECRET not in answer.text
         assert (await asked(("acme", "worker"), name="none")).json() == {"secret": None}
         assert (await asked(("other", "worker"))).status_code == 404
         assert (await asked(("other", "worker"), "other/p/e")).json() == {"secret": None}

@@ -45,26 +45,26 @@ TERMINAL = ("playbook.finished", "execution.cancelled")
 class Run:
     """A run whose worker is the test itself: it speaks on the wire, event by event."""
 
-    def __init__(self, client: httpx2.AsyncClient, here: Embedded, execution_id: str) -> None:
+    def __init__(self, client: httpx2.AsyncClient, embedded_runtime: Embedded, execution_id: str) -> None:
         self.client = client
-        self.here = here
+        self.embedded_runtime = embedded_runtime
         self.id = execution_id
         self.held: dict[str, Any] = {}
 
     async def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.client.get(f"/api/executions/{self.id}/status")).json()
-        assert found.keys() == FIELDS
-        assert found["completion_inferred"] is False
-        ends = [one for one in await self.log() if one["event_type"] in TERMINAL and not one.get("informative")]
+        body: dict[str, Any] = (await self.client.get(f"/api/executions/{self.id}/status")).json()
+        assert body.keys() == FIELDS
+        assert body["completion_inferred"] is False
+        ends = [event for event in await self.log() if event["event_type"] in TERMINAL and not event.get("informative")]
         # Whatever it says, the lifecycle in the log says the same.
-        assert (found["terminal_event"] is None) == (not ends)
-        assert (found["state"] in ("COMPLETED", "FAILED", "CANCELLED")) == bool(ends)
-        return found
+        assert (body["terminal_event"] is None) == (not ends)
+        assert (body["state"] in ("COMPLETED", "FAILED", "CANCELLED")) == bool(ends)
+        return body
 
     async def log(self) -> list[dict[str, Any]]:
-        return await self.here.api.events(self.id, limit=10_000)
+        return await self.embedded_runtime.api.events(self.id, limit=10_000)
 
-    async def say(self, name: str, **more: Any) -> None:
+    async def send(self, name: str, **more: Any) -> None:
         """As an outside producer."""
         answer = await self.client.post("/api/events", json={"execution_id": self.id, "event_type": name, **more})
         assert answer.status_code == 200, answer.text
@@ -78,7 +78,7 @@ class Run:
         assert answer.json()["informative"] is False
 
     async def claim(self) -> str:
-        (command,) = await self.here.control.claim(WorkerInfo("w", ("noop",), execution_id=int(self.id)), 1)
+        (command,) = await self.embedded_runtime.control.claim(WorkerInfo("w", ("noop",), execution_id=int(self.id)), 1)
         self.held = {
             "command_id": str(command.command_id),
             "fence": command.fence,
@@ -107,10 +107,10 @@ async def run(tmp_path: Path) -> AsyncIterator[Run]:
     async with (
         running(home, worker=False) as server,
         server.client() as client,
-        embedded(Settings({"home": str(home)})) as here,
+        embedded(Settings({"home": str(home)})) as runtime,
     ):
-        started = await here.api.execute(ExecuteRequest(CHAIN))
-        yield Run(client, here, started.execution_id)
+        started = await runtime.api.execute(ExecuteRequest(CHAIN))
+        yield Run(client, runtime, started.execution_id)
 
 
 # -- positive ---------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ async def test_execution_becomes_cancelled_only_after_execution_cancelled(run: R
     await run.claim()
     await run.work("step.enter")
     assert (await run.status())["state"] == "RUNNING"
-    await run.here.api.cancel(run.id, "enough")
+    await run.embedded_runtime.api.cancel(run.id, "enough")
     status = await run.status()
     assert (status["state"], status["terminal_event"]) == ("CANCELLED", "execution.cancelled")
 
@@ -168,24 +168,24 @@ async def test_execution_becomes_cancelled_only_after_execution_cancelled(run: R
 async def test_command_completed_on_the_final_visible_step_does_not_force_completed(run: Run) -> None:
     before = await run.status()
     for name in ("command.started", "command.completed", "command.failed"):
-        await run.say(name, step="end", command_id=5)
+        await run.send(name, step="end", command_id=5)
     for name in ("call.done", "step.exit", "task.done", "step.done"):
-        await run.say(name, step="end", node_name="end")
+        await run.send(name, step="end", node_name="end")
     assert await run.status() == before
 
 
 async def test_step_exit_on_a_loop_iteration_does_not_force_completed(run: Run) -> None:
     before = await run.status()
     for index in range(3):
-        await run.say("step.exit", step="end", status="COMPLETED", meta={"iteration": index})
-        await run.say("loop.iteration.done", step="end", iteration=index)
-    await run.say("loop.done", step="end", payload={"total": 3, "ok": 3, "failed": 0})
+        await run.send("step.exit", step="end", status="COMPLETED", meta={"iteration": index})
+        await run.send("loop.iteration.done", step="end", iteration=index)
+    await run.send("loop.done", step="end", payload={"total": 3, "ok": 3, "failed": 0})
     assert await run.status() == before
 
 
 async def test_batch_completed_with_pending_count_0_does_not_force_completed(run: Run) -> None:
     before = await run.status()
-    await run.say("batch.completed", payload={"pending_count": 0}, status="COMPLETED")
+    await run.send("batch.completed", payload={"pending_count": 0}, status="COMPLETED")
     assert await run.status() == before
 
 
@@ -193,14 +193,14 @@ async def test_batch_completed_with_pending_count_0_does_not_force_completed(run
 async def test_mixed_case_step_status_values_do_not_change_execution_status(run: Run, word: str) -> None:
     before = await run.status()
     name = "step.enter" if word.lower() in ("running", "started") else "step.exit"
-    await run.say(name, step="end", status=word)
+    await run.send(name, step="end", status=word)
     assert await run.status() == before
 
 
 async def test_old_lifecycle_names_from_outside_do_not_close_an_execution(run: Run) -> None:
     before = await run.status()
     for name in ("playbook_completed", "playbook_failed", "execution_cancelled", "workflow_completed"):
-        await run.say(name)
+        await run.send(name)
     assert await run.status() == before
     assert (await run.client.get(f"/api/executions/{run.id}/status")).json()["state"] == "RUNNING"
 
@@ -212,7 +212,7 @@ async def test_status_says_nothing_of_variables(run: Run) -> None:
 async def test_a_run_goes_on_after_all_that_was_said_from_outside(run: Run) -> None:
     """What was only said is in nobody's way, neither live nor folded again from the log by another process."""
     for name in ("step.started", "task.started", "task.done", "step.done", "step.failed"):
-        await run.say(name, step="start", meta={"step_run_id": "step:start:run:1", "task": "start_task"})
+        await run.send(name, step="start", meta={"step_run_id": "step:start:run:1", "task": "start_task"})
     assert (await run.client.get(f"/api/executions/{run.id}/status")).json()["state"] == "RUNNING"
     for step in ("start", "middle", "end"):
         assert await run.claim() == step
@@ -227,11 +227,11 @@ async def test_a_run_goes_on_after_all_that_was_said_from_outside(run: Run) -> N
 async def test_completion_is_emitted_once_however_many_end_at_the_same_time(tmp_path: Path) -> None:
     """Two servers with a worker each, on one store; outsiders who say that all is over; and half of the runs cancelled."""
     home, count = tmp_path / "home", 24
-    async with running(home) as a, running(home) as b, a.client() as one, b.client() as two:
-        clients = (one, two)
-        async with embedded(Settings({"home": str(home)})) as here:
+    async with running(home) as a, running(home) as b, a.client() as first_client, b.client() as two:
+        clients = (first_client, two)
+        async with embedded(Settings({"home": str(home)})) as runtime:
             started = [
-                (await here.api.execute(ExecuteRequest(FAN if n % 3 else CHAIN))).execution_id for n in range(count)
+                (await runtime.api.execute(ExecuteRequest(FAN if n % 3 else CHAIN))).execution_id for n in range(count)
             ]
 
             async def outsider(n: int, execution_id: str) -> None:
@@ -244,21 +244,21 @@ async def test_completion_is_emitted_once_however_many_end_at_the_same_time(tmp_
                 if n % 2:
                     return
                 run_id = next(
-                    each.run_id for each in await here.api.list(limit=count) if each.execution_id == execution_id
+                    run.run_id for run in await runtime.api.list(limit=count) if run.execution_id == execution_id
                 )
                 answer = await clients[(n + 1) % 2].post(f"/api/runs/{run_id}/cancel", json={"reason": "race"})
                 assert answer.status_code in (200, 409), answer.text
 
-            everybody = [say(n, each) for n, each in enumerate(started) for say in (outsider, operator)]
+            everybody = [send(n, started_run) for n, started_run in enumerate(started) for send in (outsider, operator)]
             await asyncio.gather(*everybody)
-            for each in started:
-                assert await here.api.ended(each, timeout_s=120)
-                log = await here.api.events(each, limit=10_000)
-                told = Counter(event["event_type"] for event in log if not event.get("informative"))
-                assert told["playbook.finished"] + told["execution.cancelled"] == 1
-                assert told["playbook.started"] == told["workflow.started"] == told["workflow.finished"] == 1
-                assert told["playbook.processed"] == 1
+            for started_run in started:
+                assert await runtime.api.ended(started_run, timeout_s=120)
+                log = await runtime.api.events(started_run, limit=10_000)
+                counts = Counter(event["event_type"] for event in log if not event.get("informative"))
+                assert counts["playbook.finished"] + counts["execution.cancelled"] == 1
+                assert counts["playbook.started"] == counts["workflow.started"] == counts["workflow.finished"] == 1
+                assert counts["playbook.processed"] == 1
                 assert [event["seq"] for event in log] == list(range(1, len(log) + 1))
-                state = (await one.get(f"/api/executions/{each}/status")).json()["state"]
-                assert state == ("CANCELLED" if told["execution.cancelled"] else "COMPLETED")
-                assert (await two.get(f"/api/executions/{each}/status")).json()["state"] == state
+                state = (await first_client.get(f"/api/executions/{started_run}/status")).json()["state"]
+                assert state == ("CANCELLED" if counts["execution.cancelled"] else "COMPLETED")
+                assert (await two.get(f"/api/executions/{started_run}/status")).json()["state"] == state

@@ -29,10 +29,10 @@ async def test_a_store_that_cannot_be_used_is_not_described(
                 patch.setattr(SqliteStore, name, broken)
             ready = await client.get("/ready")
             assert (ready.status_code, ready.json()["title"]) == (503, "NotReady")
-            asked = await client.get("/api/executions", headers=bearer(keys["default", "viewer"]))
-            assert (asked.status_code, asked.headers["retry-after"]) == (503, "1")
+            listing = await client.get("/api/executions", headers=bearer(keys["default", "viewer"]))
+            assert (listing.status_code, listing.headers["retry-after"]) == (503, "1")
             metrics = await client.get("/metrics")
-            for answer in (ready, asked, metrics):
+            for answer in (ready, listing, metrics):
                 assert "srv" not in answer.text
                 assert "hunter2" not in answer.text
         assert (await client.get("/ready")).status_code == 200
@@ -42,14 +42,14 @@ async def test_a_store_that_cannot_be_used_is_not_described(
 async def test_metrics_name_no_tenant_no_run_and_no_path(tmp_path: Path) -> None:
     keys = await make_keys(tmp_path, [("acme-rockets", "engineer")])
     async with running(tmp_path) as server, server.client() as client:
-        who = bearer(keys["acme-rockets", "engineer"])
+        caller = bearer(keys["acme-rockets", "engineer"])
         text = HELLO.replace("path: examples/hello", "path: secret-project/launch")
-        run = (await client.post("/api/executions", json={"playbook": text}, headers=who)).json()
-        await client.get(f"/api/executions/{run['execution_id']}/head?until=ended&timeout_s=20", headers=who)
-        told = (await client.get("/metrics")).text
-        assert "arclog_executions_started_total 1.0" in told
+        run = (await client.post("/api/executions", json={"playbook": text}, headers=caller)).json()
+        await client.get(f"/api/executions/{run['execution_id']}/head?until=ended&timeout_s=20", headers=caller)
+        metrics = (await client.get("/metrics")).text
+        assert "arclog_executions_started_total 1.0" in metrics
         for word in ("acme", "rockets", "secret-project", "launch", "hello", run["execution_id"], str(tmp_path)):
-            assert word not in told
+            assert word not in metrics
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ async def test_metrics_may_take_a_role(tmp_path: Path, role: str, may: str) -> N
     settings: dict[str, Any] = {"server.metrics_role": role}
     async with running(tmp_path, **settings) as server, server.client() as client:
         assert (await client.get("/metrics")).status_code == 401
-        found = {
+        statuses = {
             role: (await client.get("/metrics", headers=bearer(keys["default", role]))).status_code for role in roles
         }
-        assert found == {role: 200 if role in may.split() else 403 for role in roles}
+        assert statuses == {role: 200 if role in may.split() else 403 for role in roles}
         assert (await client.get("/health")).status_code == (await client.get("/ready")).status_code == 200
 
 

@@ -55,10 +55,10 @@ async def test_a_stream_follows_a_run_to_the_end_of_its_log(server: RunningServe
         await waits_for_approval(client, execution_id)
         assert not following.done()
         await client.post(f"/api/executions/{execution_id}/approve")
-        told = await following
+        streamed = await following
         whole = (await client.get(f"/api/executions/{execution_id}/events")).json()["events"]
-        assert told == whole
-        assert told[-1]["event_type"] == "playbook.processed"
+        assert streamed == whole
+        assert streamed[-1]["event_type"] == "playbook.processed"
 
 
 @pytest.mark.parametrize("dialect", ["canonical", "lifecycle", "run", "wire", "legacy"])
@@ -70,8 +70,8 @@ async def test_a_stream_resumes_behind_any_event_in_any_dialect(server: RunningS
         whole: list[tuple[str, Any]] = []
         async with client.stream("GET", url, params={"dialect": dialect}) as answer:
             whole = [frame async for frame in frames(answer) if frame[1] is not None]
-        asked = (await client.get(url.removesuffix("/stream"), params={"dialect": dialect})).json()["events"]
-        assert [data for _, data in whole] == asked
+        listed = (await client.get(url.removesuffix("/stream"), params={"dialect": dialect})).json()["events"]
+        assert [data for _, data in whole] == listed
         for index, (mark, _) in enumerate(whole[:-1]):
             if mark:
                 rest = [data for _, data in whole[index + 1 :]]
@@ -183,10 +183,10 @@ async def test_a_large_run_is_streamed_whole(server: RunningServer) -> None:
             "    loop: {in: '{{ start.data }}', iterator: item}\n    tool: {kind: noop}\n"
         )
         execution_id = await started(client, playbook=loop)
-        told = await followed(client, execution_id)
-        assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
-        assert len(told) > 1000
-        assert told[-1]["event_type"] == "playbook.processed"
+        streamed = await followed(client, execution_id)
+        assert [event["seq"] for event in streamed] == list(range(1, len(streamed) + 1))
+        assert len(streamed) > 1000
+        assert streamed[-1]["event_type"] == "playbook.processed"
 
 
 PRINTING = """
@@ -236,8 +236,8 @@ async def test_a_stream_ends_with_the_right_to_it(tmp_path: Path, what: str) -> 
     admin, viewer = bearer(keys["default", "admin"]), bearer(keys["default", "viewer"])
     settings: dict[str, Any] = {"auth.cache_s": 0.1}
     async with running(tmp_path, **settings) as server, server.client() as client:
-        asked = await client.post("/api/executions", json={"playbook": HELD}, headers=admin)
-        url = f"/api/executions/{asked.json()['execution_id']}/{what}/stream"
+        answer = await client.post("/api/executions", json={"playbook": HELD}, headers=admin)
+        url = f"/api/executions/{answer.json()['execution_id']}/{what}/stream"
         async with (
             client.stream("GET", url, headers=viewer) as ending,
             client.stream("GET", url, headers=admin) as going_on,
@@ -280,9 +280,9 @@ async def test_pages_of_a_long_log_are_told_from_where_the_last_one_ended(
 
     async def counted(self: EngineApi, *what: Any, **more: Any) -> list[dict[str, Any]]:
         nonlocal read
-        found = await events(self, *what, **more)
-        read += len(found)
-        return found
+        page_of_events = await events(self, *what, **more)
+        read += len(page_of_events)
+        return page_of_events
 
     async with server.client() as client:
         execution_id = await started(client, playbook=LONG)
@@ -299,15 +299,15 @@ async def test_pages_of_a_long_log_are_told_from_where_the_last_one_ended(
         for names in ([], sorted(named)):
             wanted = (await client.get(url, params={"dialect": dialect, "type": names})).json()["events"]
             assert names or wanted == whole
-            read, after, pages, told = 0, 0, 0, []
+            read, after, pages, records = 0, 0, 0, []
             while True:
-                asked: dict[str, Any] = {"dialect": dialect, "type": names, "after": after, "limit": 4}
-                page = (await client.get(url, params=asked)).json()
-                told += page["events"]
+                params: dict[str, Any] = {"dialect": dialect, "type": names, "after": after, "limit": 4}
+                page = (await client.get(url, params=params)).json()
+                records += page["events"]
                 after, pages = page["next"], pages + 1
                 if not page["more"]:
                     break
-            assert told == wanted
+            assert records == wanted
             # Each page reads a few rows more than it tells; from the beginning they would be thousands.
             assert read <= 40 * pages + head, (read, pages)
         # Who goes back, or where nobody was, is told the same.

@@ -27,10 +27,10 @@ CONFIGURED = {"auth.jwt_issuer": ISSUER, "auth.jwt_audience": AUDIENCE}
 
 @pytest.fixture(scope="module")
 def issuer() -> Issuer:
-    one = Issuer()
+    issuer = Issuer()
     for algorithm in ("RS256", "ES256", "EdDSA"):
-        one.add(algorithm, algorithm)
-    return one
+        issuer.add(algorithm, algorithm)
+    return issuer
 
 
 @pytest.fixture
@@ -191,10 +191,10 @@ async def test_roles_come_from_a_claim(
 
 @pytest.fixture
 async def published() -> AsyncIterator[tuple[Issuer, KeySet, FakeClock]]:
-    one, clock = Issuer(), FakeClock()
-    one.add("first")
-    async with one.published() as address:
-        yield one, KeySet(Settings({**CONFIGURED, "auth.jwt_keys": address}), clock), clock
+    issuer, clock = Issuer(), FakeClock()
+    issuer.add("first")
+    async with issuer.published() as address:
+        yield issuer, KeySet(Settings({**CONFIGURED, "auth.jwt_keys": address}), clock), clock
 
 
 async def test_a_new_key_is_found_and_an_old_one_forgotten(published: tuple[Issuer, KeySet, FakeClock]) -> None:

@@ -48,19 +48,19 @@ def sent_to(web: Web, **more: Any) -> dict[str, Any]:
 
 def spans(web: Web) -> dict[str, list[Any]]:
     """What the receiver got, by name."""
-    found: dict[str, list[Any]] = {}
-    for asked in web.asked:
-        if asked.path != "/v1/traces":
+    by_name: dict[str, list[Any]] = {}
+    for received in web.requests:
+        if received.path != "/v1/traces":
             continue
         request = ExportTraceServiceRequest()
-        request.ParseFromString(asked.body)
+        request.ParseFromString(received.body)
         for resource in request.resource_spans:
             names = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
             assert names["service.name"] == "arclog"
             for scope in resource.scope_spans:
                 for span in scope.spans:
-                    found.setdefault(span.name, []).append(span)
-    return found
+                    by_name.setdefault(span.name, []).append(span)
+    return by_name
 
 
 async def ran(server: RunningServer, text: str) -> str:
@@ -76,8 +76,8 @@ async def ran(server: RunningServer, text: str) -> str:
 async def test_a_run_is_a_trace_of_its_steps_and_tasks(web: Web, tmp_path: Path) -> None:
     async with running(tmp_path / "home", **sent_to(web)) as server:
         run = await ran(server, PLAYBOOK.format(url=web.url("/data")))
-    found = spans(web)
-    assert {name: len(each) for name, each in found.items()} == {
+    by_name = spans(web)
+    assert {name: len(named_spans) for name, named_spans in by_name.items()} == {
         "run traced": 1,
         "step start": 1,
         "task ask": 1,
@@ -86,10 +86,10 @@ async def test_a_run_is_a_trace_of_its_steps_and_tasks(web: Web, tmp_path: Path)
         "step fails": 1,
         "task bad": 1,
     }
-    everything = [span for each in found.values() for span in each]
+    everything = [span for named_spans in by_name.values() for span in named_spans]
     assert {span.trace_id for span in everything} == {trace_id(run).to_bytes(16)}
     assert len({span.span_id for span in everything}) == len(everything)
-    (root,), (start,), (ask,), (bad,) = (found[name] for name in ("run traced", "step start", "task ask", "task bad"))
+    (root,), (start,), (ask,), (bad,) = (by_name[name] for name in ("run traced", "step start", "task ask", "task bad"))
     assert root.parent_span_id == b""
     assert (start.parent_span_id, ask.parent_span_id) == (root.span_id, start.span_id)
     assert all(span.start_time_unix_nano <= span.end_time_unix_nano for span in everything)
@@ -99,9 +99,9 @@ async def test_a_run_is_a_trace_of_its_steps_and_tasks(web: Web, tmp_path: Path)
     about = {attribute.key: attribute.value.string_value for attribute in root.attributes}
     assert (about["arclog.execution_id"], about["arclog.path"]) == (run, "flows/traced")
     # What the task asked for is a part of the same trace.
-    (asked,) = (each for each in web.asked if each.path == "/data")
-    assert asked.headers["traceparent"] == f"00-{root.trace_id.hex()}-{ask.span_id.hex()}-01"
-    assert asked.headers["traceparent"] == traceparent(run, f"{run}:start:1::ask:1")
+    (traced_request,) = (request for request in web.requests if request.path == "/data")
+    assert traced_request.headers["traceparent"] == f"00-{root.trace_id.hex()}-{ask.span_id.hex()}-01"
+    assert traced_request.headers["traceparent"] == traceparent(run, f"{run}:start:1::ask:1")
 
 
 async def test_a_child_links_to_the_task_that_called_it(web: Web, tmp_path: Path) -> None:
@@ -112,12 +112,12 @@ async def test_a_child_links_to_the_task_that_called_it(web: Web, tmp_path: Path
     async with running(tmp_path / "home", **sent_to(web)) as server:
         await ran(server, child)
         run = await ran(server, parent)
-    found = spans(web)
-    called = [span for span in found["run child"] if span.links]
+    by_name = spans(web)
+    called = [span for span in by_name["run child"] if span.links]
     assert len(called) == 1
     (link,) = called[0].links
     assert link.trace_id == trace_id(run).to_bytes(16)
-    assert link.span_id == found["task call"][0].span_id == span_id(f"{run}:start:1::call:1").to_bytes(8)
+    assert link.span_id == by_name["task call"][0].span_id == span_id(f"{run}:start:1::call:1").to_bytes(8)
 
 
 async def test_too_many_spans_are_left_out_and_said(web: Web, tmp_path: Path) -> None:
@@ -126,10 +126,10 @@ async def test_too_many_spans_are_left_out_and_said(web: Web, tmp_path: Path) ->
     )
     async with running(tmp_path / "home", **sent_to(web, **{"telemetry.max_spans": 5})) as server:
         await ran(server, text)
-    found = spans(web)
-    assert sum(map(len, found.values())) == 6
-    told = {attribute.key: attribute.value.int_value for attribute in found["run wide"][0].attributes}
-    assert told["arclog.spans_dropped"] == 16
+    by_name = spans(web)
+    assert sum(map(len, by_name.values())) == 6
+    attributes = {attribute.key: attribute.value.int_value for attribute in by_name["run wide"][0].attributes}
+    assert attributes["arclog.spans_dropped"] == 16
 
 
 async def test_a_receiver_that_is_gone_holds_up_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +146,7 @@ async def test_a_receiver_that_is_gone_holds_up_no_run(tmp_path: Path, capsys: p
 async def test_without_an_endpoint_http_tasks_send_no_trace(web: Web, tmp_path: Path) -> None:
     async with running(tmp_path / "home") as server:
         await ran(server, PLAYBOOK.format(url=web.url("/data")))
-    assert all("traceparent" not in asked.headers for asked in web.asked)
+    assert all("traceparent" not in request.headers for request in web.requests)
     assert spans(web) == {}
 
 
@@ -172,4 +172,4 @@ async def test_traces_go_only_where_the_process_may(web: Web, tmp_path: Path) ->
     more = {"network.allow_networks": "none", "telemetry.timeout_s": 0.5}
     async with running(tmp_path / "home", **sent_to(web, **more)) as server:
         await ran(server, PLAYBOOK.format(url=web.url("/data")))
-    assert [asked.path for asked in web.asked] == ["/data"]
+    assert [request.path for request in web.requests] == ["/data"]

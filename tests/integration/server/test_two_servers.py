@@ -36,8 +36,10 @@ async def test_runs_signals_catalog_and_keys_of_one_are_the_others(pair: tuple[R
         while "approval" not in (await at_a.get(f"/api/executions/{started}/why")).text:
             answer = await at_a.get(f"/api/executions/{started}/head", params={"after": head, "timeout_s": 5})
             head = answer.json()["head"]
-        told = await at_a.post(f"/api/executions/{started}/signal", json={"signal": "APPROVE", "signal_id": "yes"})
-        assert told.json()["accepted"], told.text
+        signal_answer = await at_a.post(
+            f"/api/executions/{started}/signal", json={"signal": "APPROVE", "signal_id": "yes"}
+        )
+        assert signal_answer.json()["accepted"], signal_answer.text
         again = await at_b.post(f"/api/executions/{started}/signal", json={"signal": "APPROVE", "signal_id": "yes"})
         assert again.json()["accepted"], "the same signal at the other one is the same"
         await at_b.get(f"/api/executions/{started}/head", params={"until": "ended", "timeout_s": 20})

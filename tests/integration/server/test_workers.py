@@ -25,7 +25,7 @@ from arclog.ports import work
 from arclog.ports.control import WorkerInfo
 from arclog.ports.storage.task_logs import LogLine
 from arclog.ports.views.api import ExecuteRequest
-from arclog.testing.conformance.control import GPU, ONE, STEPS, TWO, WHOLE, reported
+from arclog.testing.conformance.control import GPU, OTHER_WORKER, STEPS, WHOLE, WORKER, reported
 from arclog.wiring.embedded import Embedded, embedded
 from arclog.wiring.serving.processes import listen
 from arclog.wiring.worker import remote_worker
@@ -36,28 +36,28 @@ PATIENT = Settings({"client.patience_s": 0})
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Embedded]:
-    async with embedded(Settings({"home": str(tmp_path)})) as one:
-        yield one
+async def embedded_runtime(tmp_path: Path) -> AsyncIterator[Embedded]:
+    async with embedded(Settings({"home": str(tmp_path)})) as runtime:
+        yield runtime
 
 
 @pytest.fixture
-async def url(here: Embedded) -> AsyncIterator[str]:
-    async with served(here) as address:
+async def url(embedded_runtime: Embedded) -> AsyncIterator[str]:
+    async with served(embedded_runtime) as address:
         yield address
 
 
 @pytest.fixture
-def asked(here: Embedded, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+def claim_attempted(embedded_runtime: Embedded, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Set once somebody has claimed."""
     event = asyncio.Event()
-    claim = here.engine.store.claim
+    claim = embedded_runtime.engine.store.claim
 
     async def noted(*args: Any, **options: Any) -> Any:
         event.set()
         return await claim(*args, **options)
 
-    monkeypatch.setattr(here.engine.store, "claim", noted)
+    monkeypatch.setattr(embedded_runtime.engine.store, "claim", noted)
     return event
 
 
@@ -77,19 +77,19 @@ class As:
         await self.connection.close()
 
 
-async def start(here: Embedded) -> int:
-    return int((await here.api.execute(ExecuteRequest(playbook=STEPS))).execution_id)
+async def start(embedded_runtime: Embedded) -> int:
+    return int((await embedded_runtime.api.execute(ExecuteRequest(playbook=STEPS))).execution_id)
 
 
 async def test_a_worker_learns_the_lease_and_the_store(url: str) -> None:
     async with As(url) as worker:
-        welcome = await worker.control.register(ONE)
+        welcome = await worker.control.register(WORKER)
     assert (welcome.lease_s, welcome.results, welcome.results_max_bytes) == (30.0, "files", 16384 << 20)
 
 
-async def test_answers_to_workers_name_the_server(here: Embedded, url: str) -> None:
+async def test_answers_to_workers_name_the_server(embedded_runtime: Embedded, url: str) -> None:
     body = msgspec.json.encode(work.ClaimBody(WorkerInfo("far", ("noop",)), 1))
-    async with served(here) as another, httpx2.AsyncClient(trust_env=False) as client:
+    async with served(embedded_runtime) as another, httpx2.AsyncClient(trust_env=False) as client:
         names = [
             (await client.post(f"{address}{ops.CLAIM.path}", content=body)).headers["arclog-server"]
             for address in (url, url, another)
@@ -101,23 +101,23 @@ async def test_answers_to_workers_name_the_server(here: Embedded, url: str) -> N
 async def test_another_protocol_and_an_odd_name_are_refused(url: str) -> None:
     async with As(url) as worker:
         with pytest.raises(RequestRejected, match="speaks protocol 2, this server 1"):
-            await worker.transport.once(ops.REGISTER, work.RegisterWorkerBody(ONE, 2))
+            await worker.transport.once(ops.REGISTER, work.RegisterWorkerBody(WORKER, 2))
         for odd in ("", "a@b", "a/b", "a b", "x" * 129):
             with pytest.raises(RequestRejected, match="worker_id"):
                 await worker.control.register(WorkerInfo(odd, ("noop",)))
 
 
-async def test_a_worker_with_more_slots_than_a_claim_takes_gets_work(here: Embedded, url: str) -> None:
+async def test_a_worker_with_more_slots_than_a_claim_takes_gets_work(embedded_runtime: Embedded, url: str) -> None:
     async with As(url) as worker:
-        await start(here)
+        await start(embedded_runtime)
         async with asyncio.timeout(60):
-            assert len(await worker.control.claim(ONE, work.MOST_COMMANDS + 1)) == 1
+            assert len(await worker.control.claim(WORKER, work.MOST_COMMANDS + 1)) == 1
 
 
-async def test_nobody_speaks_for_anothers_command(here: Embedded, url: str) -> None:
+async def test_nobody_speaks_for_anothers_command(embedded_runtime: Embedded, url: str) -> None:
     async with As(url, "default/a") as a, As(url, "default/b") as b:
-        await start(here)
-        (command,) = await a.control.claim(ONE, 1)
+        await start(embedded_runtime)
+        (command,) = await a.control.claim(WORKER, 1)
         with pytest.raises(StaleFence, match="not held by this worker"):
             await b.control.report(reported(command, 1, *WHOLE))  # even under its name
         with pytest.raises(StaleFence):
@@ -125,28 +125,33 @@ async def test_nobody_speaks_for_anothers_command(here: Embedded, url: str) -> N
         held = [(command.command_id, command.fence)]
         assert await b.control.heartbeat("one", held) == [command.command_id]
         with pytest.raises(StaleFence):
-            await a.control.report(reported(command, 1, *WHOLE, worker=TWO))
+            await a.control.report(reported(command, 1, *WHOLE, worker=OTHER_WORKER))
         assert (await a.control.report(reported(command, 1, *WHOLE))).accepted == 1
 
 
 async def test_who_holds_a_command_is_known_after_a_restart(tmp_path: Path) -> None:
     settings = Settings({"home": str(tmp_path)})
-    async with embedded(settings) as here, served(here) as url, As(url, "default/a") as a:
-        await start(here)
-        (command,) = await a.control.claim(ONE, 1)
-    async with embedded(settings) as here, served(here) as url, As(url, "default/a") as a, As(url, "default/b") as b:
+    async with embedded(settings) as runtime, served(runtime) as url, As(url, "default/a") as a:
+        await start(runtime)
+        (command,) = await a.control.claim(WORKER, 1)
+    async with (
+        embedded(settings) as runtime,
+        served(runtime) as url,
+        As(url, "default/a") as a,
+        As(url, "default/b") as b,
+    ):
         with pytest.raises(StaleFence):
             await b.control.report(reported(command, 1, *WHOLE))
         answer = await a.control.report(reported(command, 1, *WHOLE, wants=1))
         assert answer.commands == [], "what it serves is not known here yet"
-        assert [one.step for one in await a.control.claim(ONE, 1)] == ["second"]
+        assert [command.step for command in await a.control.claim(WORKER, 1)] == ["second"]
 
 
-async def test_a_tenant_sees_nothing_of_another(here: Embedded, url: str) -> None:
+async def test_a_tenant_sees_nothing_of_another(embedded_runtime: Embedded, url: str) -> None:
     async with As(url, "default/a") as mine, As(url, "other/a") as theirs:
-        execution_id = await start(here)
-        assert await theirs.control.claim(ONE, 1) == []
-        (command,) = await mine.control.claim(ONE, 1)
+        execution_id = await start(embedded_runtime)
+        assert await theirs.control.claim(WORKER, 1) == []
+        (command,) = await mine.control.claim(WORKER, 1)
         with pytest.raises(NotFound):
             await theirs.control.loop_results(execution_id, "first", 1, 0, 10)
         with pytest.raises(NotFound):
@@ -168,7 +173,7 @@ async def test_a_tenant_sees_nothing_of_another(here: Embedded, url: str) -> Non
         assert await theirs.results.find("other", content.sha256) is None
 
 
-async def test_only_an_admin_removes_results(here: Embedded, url: str) -> None:
+async def test_only_an_admin_removes_results(embedded_runtime: Embedded, url: str) -> None:
     async with httpx2.AsyncClient(verify=False, base_url=url, headers={"Authorization": "Bearer default/a"}) as client:
         for method, path in (("DELETE", ""), ("GET", "/all"), ("DELETE", "/leftovers")):
             params: dict[str, str | int] = {"tenant": "default", "sha256": "0", "older_than": 0}
@@ -176,13 +181,13 @@ async def test_only_an_admin_removes_results(here: Embedded, url: str) -> None:
             assert answer.status_code == 403, (method, path)
 
 
-async def test_a_claim_whose_answer_was_lost_is_answered_again(here: Embedded, url: str) -> None:
-    await start(here)
-    await start(here)
+async def test_a_claim_whose_answer_was_lost_is_answered_again(embedded_runtime: Embedded, url: str) -> None:
+    await start(embedded_runtime)
+    await start(embedded_runtime)
     async with httpx2.AsyncClient(verify=False, base_url=url) as client:
 
         async def claim(n: int) -> list[int]:
-            body = msgspec.json.encode(work.ClaimBody(ONE, 1, 0.0, n))
+            body = msgspec.json.encode(work.ClaimBody(WORKER, 1, 0.0, n))
             answer = await client.post(f"{work.ROOT}/claim", content=body)
             return [command.command_id for command in msgspec.json.decode(answer.content, type=work.Claimed).commands]
 
@@ -194,61 +199,69 @@ async def test_a_claim_whose_answer_was_lost_is_answered_again(here: Embedded, u
         assert second != first
 
 
-async def test_a_claim_that_arrives_twice_at_once_is_one(here: Embedded, url: str, asked: asyncio.Event) -> None:
+async def test_a_claim_that_arrives_twice_at_once_is_one(
+    embedded_runtime: Embedded, url: str, claim_attempted: asyncio.Event
+) -> None:
     """Both wait when the first of two commands comes."""
     async with httpx2.AsyncClient(verify=False, base_url=url, timeout=60) as client:
-        body = msgspec.json.encode(work.ClaimBody(ONE, 1, 20.0, 1))
+        body = msgspec.json.encode(work.ClaimBody(WORKER, 1, 20.0, 1))
         twice = [asyncio.ensure_future(client.post(f"{work.ROOT}/claim", content=body)) for _ in range(2)]
-        await asked.wait()
-        await start(here)
-        await start(here)
-        first, second = [msgspec.json.decode(each.content, type=work.Claimed) for each in await asyncio.gather(*twice)]
+        await claim_attempted.wait()
+        await start(embedded_runtime)
+        await start(embedded_runtime)
+        first, second = [
+            msgspec.json.decode(answer.content, type=work.Claimed) for answer in await asyncio.gather(*twice)
+        ]
         assert len(first.commands) == 1
         assert first == second
 
 
-async def test_a_claim_that_a_later_one_has_overtaken_takes_nothing(here: Embedded, url: str) -> None:
-    await start(here)
+async def test_a_claim_that_a_later_one_has_overtaken_takes_nothing(embedded_runtime: Embedded, url: str) -> None:
+    await start(embedded_runtime)
     async with httpx2.AsyncClient(verify=False, base_url=url) as client:
 
         async def claim(n: int) -> list[int]:
-            body = msgspec.json.encode(work.ClaimBody(ONE, 1, 0.0, n))
+            body = msgspec.json.encode(work.ClaimBody(WORKER, 1, 0.0, n))
             answer = await client.post(f"{work.ROOT}/claim", content=body)
             return [command.command_id for command in msgspec.json.decode(answer.content, type=work.Claimed).commands]
 
         first = await claim(2)
         assert len(first) == 1
-        await start(here)
+        await start(embedded_runtime)
         assert await claim(1) == [], "nobody waits for it any more"
         assert len(await claim(3)) == 1
 
 
-async def test_a_claim_of_somebody_who_is_gone_takes_nothing(here: Embedded, url: str, asked: asyncio.Event) -> None:
+async def test_a_claim_of_somebody_who_is_gone_takes_nothing(
+    embedded_runtime: Embedded, url: str, claim_attempted: asyncio.Event
+) -> None:
     async with As(url) as gone:
-        claiming = asyncio.ensure_future(gone.control.claim(ONE, 1, 20.0))
-        await asked.wait()
+        claiming = asyncio.ensure_future(gone.control.claim(WORKER, 1, 20.0))
+        await claim_attempted.wait()
         claiming.cancel()
         await asyncio.gather(claiming, return_exceptions=True)
-    await start(here)
+    await start(embedded_runtime)
     async with As(url) as other:
-        (command,) = await other.control.claim(TWO, 1, 20.0)
+        (command,) = await other.control.claim(OTHER_WORKER, 1, 20.0)
     assert command.step == "first"
     assert command.fence in (1, 2), "taken once by the one who was gone at most, and given back at once"
 
 
-async def test_a_long_poll_ends_when_the_server_drains(here: Embedded, asked: asyncio.Event) -> None:
-    async with served(here) as url:
+async def test_a_long_poll_ends_when_the_server_drains(
+    embedded_runtime: Embedded, claim_attempted: asyncio.Event
+) -> None:
+    async with served(embedded_runtime) as url:
         worker = As(url)
         claiming = asyncio.ensure_future(worker.control.claim(GPU, 1, 60.0))
         looking = asyncio.ensure_future(worker.control.revoked("gpu", 60.0))
-        await asked.wait()
+        await claim_attempted.wait()
         both: asyncio.Future[list[Any]] = asyncio.gather(claiming, looking)  # type: ignore[assignment]  # two kinds of lists
     assert list(await both) == [[], []]
     await worker.connection.close()
 
 
-async def test_a_server_that_is_not_there_is_asked_until_it_is(here: Embedded) -> None:
-    async with served(here) as url:
+async def test_a_server_that_is_not_there_is_asked_until_it_is(embedded_runtime: Embedded) -> None:
+    async with served(embedded_runtime) as url:
         pass
     async with As(url) as worker:
         with pytest.raises(ServerUnavailable):
@@ -272,11 +285,11 @@ async def test_what_does_not_fit_is_422(url: str, call: str, body: bytes) -> Non
 @pytest.mark.parametrize(("limit", "wait_s"), [(0, 0.0), (-1, 0.0), (10**6, 0.0), (1, -1.0)])
 async def test_odd_claims_are_422(url: str, limit: int, wait_s: float) -> None:
     async with httpx2.AsyncClient(verify=False, base_url=url) as client:
-        body = msgspec.json.encode(work.ClaimBody(ONE, limit, wait_s))
+        body = msgspec.json.encode(work.ClaimBody(WORKER, limit, wait_s))
         assert (await client.post(f"{work.ROOT}/claim", content=body)).status_code == 422
 
 
-async def test_content_that_arrives_changed_is_not_kept(here: Embedded, url: str) -> None:
+async def test_content_that_arrives_changed_is_not_kept(embedded_runtime: Embedded, url: str) -> None:
     async with httpx2.AsyncClient(verify=False, base_url=url) as client:
         params = {"tenant": "t", "sha256": hashlib.sha256(b"sent").hexdigest()}
         answer = await client.post(f"{work.ROOT}/results", params=params, content=b"SENT")
@@ -284,14 +297,14 @@ async def test_content_that_arrives_changed_is_not_kept(here: Embedded, url: str
         assert "does not match its sha256" in answer.json()["detail"]
         lines = {**params, "listed": "true", "sha256": hashlib.sha256(b"{\n").hexdigest()}
         assert (await client.post(f"{work.ROOT}/results", params=lines, content=b"{\n")).status_code == 422
-    assert [blob async for blob in here.results.all()] == []
-    assert await here.results.leftovers(1 << 62) == 0
+    assert [blob async for blob in embedded_runtime.results.all()] == []
+    assert await embedded_runtime.results.leftovers(1 << 62) == 0
 
 
-async def test_a_report_over_its_limit_is_413(here: Embedded) -> None:
-    async with served(here, Settings({"server.max_events_bytes": 1 << 20})) as url, As(url) as worker:
-        await start(here)
-        (command,) = await worker.control.claim(ONE, 1)
+async def test_a_report_over_its_limit_is_413(embedded_runtime: Embedded) -> None:
+    async with served(embedded_runtime, Settings({"server.max_events_bytes": 1 << 20})) as url, As(url) as worker:
+        await start(embedded_runtime)
+        (command,) = await worker.control.claim(WORKER, 1)
         report = reported(command, 1, *WHOLE)
         report.events[2].payload["outcome"]["result"] = "x" * (1 << 20)
         with pytest.raises(RequestRejected, match=r"server\.max_events_bytes"):

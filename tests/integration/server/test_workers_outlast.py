@@ -43,8 +43,8 @@ PROBLEMS = (
 class Site:
     """A real server, a worker that came to it over HTTP, and the server's troubles."""
 
-    def __init__(self, here: Embedded, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.here = here
+    def __init__(self, embedded_runtime: Embedded, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.embedded_runtime = embedded_runtime
         self.worker = worker
         self._monkeypatch = monkeypatch
         self.working: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -54,7 +54,7 @@ class Site:
 
     def fails(self, call: str, *problems: Exception) -> asyncio.Event:
         """The server fails at its next calls in these ways; set when it has."""
-        real, left, done = getattr(self.here.control, call), list(problems), asyncio.Event()
+        real, left, done = getattr(self.embedded_runtime.control, call), list(problems), asyncio.Event()
 
         async def failing(*args: Any, **options: Any) -> Any:
             if not left:
@@ -64,11 +64,11 @@ class Site:
                 done.set()
             raise problem
 
-        self._monkeypatch.setattr(self.here.control, call, failing)
+        self._monkeypatch.setattr(self.embedded_runtime.control, call, failing)
         return done
 
     async def start(self) -> str:
-        return (await self.here.api.execute(ExecuteRequest(playbook=STEPS))).execution_id
+        return (await self.embedded_runtime.api.execute(ExecuteRequest(playbook=STEPS))).execution_id
 
     async def meanwhile(self, waited_for: Coroutine[Any, Any, Any]) -> None:
         """Wait while the worker is at work."""
@@ -81,30 +81,30 @@ class Site:
             raise AssertionError("the worker has left")
 
     async def ends(self, execution_id: str) -> str:
-        await self.meanwhile(self.here.api.ended(execution_id))
-        return (await self.here.api.status(execution_id)).state
+        await self.meanwhile(self.embedded_runtime.api.ended(execution_id))
+        return (await self.embedded_runtime.api.status(execution_id)).state
 
     async def lapse(self, execution_id: str) -> None:
         """The leases of the run are over."""
-        for record in await self.here.engine.store.commands(int(execution_id)):
-            await self.here.control.end_lease(record)
+        for record in await self.embedded_runtime.engine.store.commands(int(execution_id)):
+            await self.embedded_runtime.control.end_lease(record)
 
 
 @pytest.fixture
 async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     settings = Settings({"home": str(tmp_path)})
     async with (
-        embedded(settings) as here,
-        served(here) as url,
+        embedded(settings) as runtime,
+        served(runtime) as url,
         remote_worker(settings, url, "", ["default"]) as worker,
     ):
-        one = Site(here, worker, monkeypatch)
-        yield one
-        one.working.cancel()
-        await asyncio.gather(one.working, return_exceptions=True)
+        site = Site(runtime, worker, monkeypatch)
+        yield site
+        site.working.cancel()
+        await asyncio.gather(site.working, return_exceptions=True)
 
 
-def told(caplog: pytest.LogCaptureFixture, words: str) -> int:
+def error_count(caplog: pytest.LogCaptureFixture, words: str) -> int:
     """How often the worker said so, loudly."""
     return sum(words in record.message and record.levelno >= logging.ERROR for record in caplog.records)
 
@@ -114,7 +114,7 @@ async def test_asking_for_work_goes_on(site: Site, caplog: pytest.LogCaptureFixt
     site.work()
     assert await site.ends(await site.start()) == "COMPLETED"
     assert [
-        told(caplog, words) for words in ("odd rows", "internal error: KeyError", "no such table", "odd words")
+        error_count(caplog, words) for words in ("odd rows", "internal error: KeyError", "no such table", "odd words")
     ] == [1] * 4
 
 
@@ -122,24 +122,24 @@ async def test_asking_for_news_goes_on(site: Site, caplog: pytest.LogCaptureFixt
     done = site.fails("revoked", *PROBLEMS)
     site.work()
     await site.meanwhile(done.wait())
-    assert told(caplog, "odd rows") == 1
+    assert error_count(caplog, "odd rows") == 1
     assert await site.ends(await site.start()) == "COMPLETED"
-    site.here.control._holders.revoke(site.worker.info.worker_id, Revocation(0, leave=True))
+    site.embedded_runtime.control._holders.revoke(site.worker.info.worker_id, Revocation(0, leave=True))
     async with asyncio.timeout(60):
         await site.working  # it heard
 
 
 @pytest.mark.parametrize("call", ["report", "program"])
 async def test_a_command_that_the_server_fails_at_is_given_up(site: Site, call: str) -> None:
-    said: asyncio.Queue[str] = asyncio.Queue()
+    queue: asyncio.Queue[str] = asyncio.Queue()
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if "asked again" not in record.getMessage():
-                said.put_nowait(record.getMessage())
+                queue.put_nowait(record.getMessage())
 
     async def hears(words: str) -> None:
-        while words not in await said.get():
+        while words not in await queue.get():
             pass
 
     listener, log = Listener(), logging.getLogger("arclog.worker")
@@ -163,13 +163,13 @@ async def test_a_report_that_fails_for_a_moment_is_handed_in_again(site: Site) -
     site.work()
     run = await site.start()
     assert await site.ends(run) == "COMPLETED"
-    events = await site.here.engine.store.events(int(run))
-    assert all(each.event.payload.get("reason") != "lease_lost" for each in events)
+    events = await site.embedded_runtime.engine.store.events(int(run))
+    assert all(event.event.payload.get("reason") != "lease_lost" for event in events)
 
 
 async def test_a_run_that_cannot_be_read_keeps_no_other_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each claim, and each look for lost leases, finds it first."""
-    odd, other, engine = await site.start(), await site.start(), site.here.engine
+    odd, other, engine = await site.start(), await site.start(), site.embedded_runtime.engine
     get = engine.live.get
 
     async def getting(execution_id: int) -> Any:
@@ -179,11 +179,11 @@ async def test_a_run_that_cannot_be_read_keeps_no_other_back(site: Site, monkeyp
 
     engine.live.drop(int(odd))
     monkeypatch.setattr(engine.live, "get", getting)
-    monkeypatch.setattr(site.here.control, "_lease_us", -1)  # over at once
+    monkeypatch.setattr(site.embedded_runtime.control, "_lease_us", -1)  # over at once
     for fence in (1, 2):
-        (command,) = await site.here.control.claim(WorkerInfo("gone", ("noop",)), 2)
+        (command,) = await site.embedded_runtime.control.claim(WorkerInfo("gone", ("noop",)), 2)
         assert (command.execution_id, command.fence) == (int(other), fence)
-        await site.here.control.sweep()
+        await site.embedded_runtime.control.sweep()
 
 
 async def test_a_refused_credential_ends_the_worker(site: Site) -> None:

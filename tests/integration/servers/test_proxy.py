@@ -22,11 +22,11 @@ class Echo:
     def _accept(self):
         while True:
             try:
-                one, _ = self._listener.accept()
+                connection, _ = self._listener.accept()
             except OSError:
                 return
-            self.taken.append(one)
-            threading.Thread(target=self._serve, args=(one,), daemon=True).start()
+            self.taken.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, one):
         try:
@@ -40,32 +40,32 @@ class Echo:
         with contextlib.suppress(OSError):  # closed before
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for one in self.taken:
-            one.close()
+        for connection in self.taken:
+            connection.close()
 
 
 @pytest.fixture
 def echo():
-    one = Echo()
-    yield one
-    one.close()
+    echo = Echo()
+    yield echo
+    echo.close()
 
 
 @pytest.fixture
 def proxy(echo):
-    one = Proxy(echo.port)
-    yield one
-    one.close()
+    proxy = Proxy(echo.port)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture
 def client(proxy):
-    with socket.create_connection(("127.0.0.1", proxy.port), 10) as one:
-        assert said(one, b"first") == b"first"
-        yield one
+    with socket.create_connection(("127.0.0.1", proxy.port), 10) as connection:
+        assert sent(connection, b"first") == b"first"
+        yield connection
 
 
-def said(client, data):
+def sent(client, data):
     client.sendall(data)
     return client.recv(1000)
 
@@ -73,8 +73,8 @@ def said(client, data):
 def answer_to(port, data):
     """On a connection of its own; nothing when that is ended."""
     try:
-        with socket.create_connection(("127.0.0.1", port), 10) as one:
-            return said(one, data)
+        with socket.create_connection(("127.0.0.1", port), 10) as connection:
+            return sent(connection, data)
     except ConnectionError:
         return b""
 
@@ -93,7 +93,7 @@ def quiet(client, seconds=0.1):
 @pytest.mark.parametrize("mode", [Mode.PASS, Mode.SLOW])
 def test_what_passes_arrives(proxy, client, mode):
     proxy.be(mode)
-    assert said(client, b"second") == b"second"
+    assert sent(client, b"second") == b"second"
 
 
 def test_a_black_hole_holds_what_is_said_until_it_is_gone(proxy, echo, client):
@@ -161,7 +161,7 @@ def test_a_server_that_is_gone_is_a_reset(proxy, echo):
 
 def test_words_that_pass_cut_their_own_answer_off(proxy, echo, client):
     proxy.cut_at(b"cut here", Mode.ONLY_THERE)
-    assert said(client, b"before cut") == b"before cut"
+    assert sent(client, b"before cut") == b"before cut"
     while echo.heard.acquire(blocking=False):
         pass
     client.sendall(b" here")  # the words came in two pieces

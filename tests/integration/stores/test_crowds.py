@@ -50,16 +50,16 @@ class Work:
         for store in self.stores:
             await store.append(append)
         self.heads[execution_id] = 1
-        self.waiting |= {each.command_id for each in work}
-        return [each.command_id for each in work]
+        self.waiting |= {command.command_id for command in work}
+        return [command.command_id for command in work]
 
     async def claim(self, limit: int, **more: Any) -> list[int]:
         taken = []
         for store in self.stores:
-            found = await store.claim("w", limit=limit, lease_until=9, kinds=["noop"], **more)
-            taken.append([each.command_id for each in found])
-            self.held.update((each.command_id, each.execution_id) for each in found)
-        assert all(each == taken[0] for each in taken), taken
+            claimed = await store.claim("w", limit=limit, lease_until=9, kinds=["noop"], **more)
+            taken.append([command.command_id for command in claimed])
+            self.held.update((command.command_id, command.execution_id) for command in claimed)
+        assert all(claimed_ids == taken[0] for claimed_ids in taken), taken
         self.waiting -= set(taken[0])
         return taken[0]
 

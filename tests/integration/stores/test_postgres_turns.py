@@ -55,22 +55,22 @@ def new_id() -> int:
 async def issue(store: PostgresStore, tenant: str, count: int, *resources: str) -> list[int]:
     work = [new_id() for _ in range(count)]
     new = NewExecution("run", "a", "a", 1, "d" * 64, Scope(tenant, "x", "y"), 1)
-    commands = [NewCommand(each, "s", 1, ("noop",), resources=resources) for each in work]
+    commands = [NewCommand(command, "s", 1, ("noop",), resources=resources) for command in work]
     first = [event("playbook.execution.requested")]
     await store.append(Append(new_id(), 0, first, new_id(), ExecutionState("RUNNING"), new, commands))
     return work
 
 
 async def claim(store: PostgresStore, limit: int) -> list[int]:
-    found = await store.claim("w", limit=limit, lease_until=1 << 60, kinds=["noop"])
-    return [each.command_id for each in found]
+    claimed = await store.claim("w", limit=limit, lease_until=1 << 60, kinds=["noop"])
+    return [command.command_id for command in claimed]
 
 
 async def test_a_limit_holds_between_servers(servers: list[PostgresStore]) -> None:
     await issue(servers[0], "a", 60)
     await servers[0].set_limit(Limit("default", "", 9))
     taken = await asyncio.gather(*(claim(servers[n % 4], 2) for n in range(40)))
-    assert sum(map(len, taken)) == len({each for some in taken for each in some}) == 9
+    assert sum(map(len, taken)) == len({command_id for some in taken for command_id in some}) == 9
 
 
 async def test_tokens_hold_between_servers(servers: list[PostgresStore]) -> None:
@@ -84,7 +84,11 @@ async def test_tokens_hold_between_servers(servers: list[PostgresStore]) -> None
 async def test_shares_hold_between_servers(servers: list[PostgresStore]) -> None:
     await issue(servers[0], "big", 200)
     small = await issue(servers[1], "small", 10)
-    taken = [each for some in await asyncio.gather(*(claim(servers[n % 4], 1) for n in range(22))) for each in some]
+    taken = [
+        command_id
+        for some in await asyncio.gather(*(claim(servers[n % 4], 1) for n in range(22)))
+        for command_id in some
+    ]
     assert len(set(taken)) == 22
     assert set(small) <= set(taken)
 
@@ -131,7 +135,7 @@ async def test_without_tenants_to_share_a_claim_is_one_statement(
     work = await issue(servers[0], "a", 30)
     await servers[0].set_limit(Limit("elsewhere", "", 1))
     taken = await asyncio.gather(*(claim(servers[n % 4], 3) for n in range(20)))
-    assert sorted(each for some in taken for each in some) == work
+    assert sorted(command_id for some in taken for command_id in some) == work
 
 
 async def test_who_gives_up_in_its_turn_lets_the_others_go_on(

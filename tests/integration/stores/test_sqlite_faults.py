@@ -289,10 +289,10 @@ async def test_processes_share_one_file(tmp_path):
     assert [child.returncode for child in children] == [0, 0, 0], outputs
     shared = await store.events(9)
     assert [each.seq for each in shared] == list(range(1, 182))
-    assert sorted(each.event.at for each in shared[1:]) == [1] * 60 + [2] * 60 + [3] * 60
+    assert sorted(entry.event.at for entry in shared[1:]) == [1] * 60 + [2] * 60 + [3] * 60
     for mine in (1, 2, 3):
         assert [event.seq for event in await store.events(mine)] == list(range(1, 62))
-    positions = [each.position for each in await store.tail(limit=1000)]
+    positions = [batch.position for batch in await store.tail(limit=1000)]
     assert positions == list(range(1, len(positions) + 1))
     await store.close()
 
@@ -333,11 +333,11 @@ def test_a_store_that_is_being_created_is_not_taken_for_another_programs(tmp_pat
         """Between two looks at the file, another process tries to create the store."""
 
         def pragma(self, name, *value, **more):
-            found = super().pragma(name, *value, **more)
+            pragma_value = super().pragma(name, *value, **more)
             if name == "application_id":
                 with suppress(StoreUnavailable):
                     connect.open_writer(path, 0.01).close()
-            return found
+            return pragma_value
 
     connection = Interrupted(path)
     assert connect._version(connection, path) in (0, connect.SCHEMA)

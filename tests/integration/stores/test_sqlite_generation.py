@@ -49,7 +49,7 @@ async def test_commits_of_a_removed_write_ahead_log_are_missed(tmp_path):
     path = tmp_path / "a.db"
     await used(path, creation(1))
     kill_a_writer(path, 2)
-    whole = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    whole = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     (tmp_path / "a.db-wal").unlink()
     for _ in range(2):
         with pytest.raises(StoreUnavailable) as refusal:
@@ -104,7 +104,7 @@ async def test_a_killed_process_and_a_closed_store_are_no_loss(tmp_path):
     kill_a_writer(path, 1)
     kill_a_writer(path, 2)
     await used(path, creation(3))
-    assert [each.name for each in tmp_path.iterdir()] == ["a.db"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
     await used(path, creation(4))
 
 
@@ -132,7 +132,7 @@ async def test_others_cannot_read_a_new_store(tmp_path):
     store = opened(path)
     await store.open()
     await store.append(creation(1))
-    rights = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+    rights = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     await store.close()
     assert rights == dict.fromkeys(("a.db", "a.db-wal", "a.db-shm", "a.db-mark"), 0o600)
 

@@ -43,7 +43,7 @@ async def test_a_fresh_store_keeps_the_promises(tmp_path):
     assert connection.pragma("synchronous") == 2
     assert connection.pragma("user_version") == SCHEMA
     await store.close()
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.db"]  # the write-ahead log is emptied and gone
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.db"]  # the write-ahead log is emptied and gone
 
 
 async def test_each_migration_has_a_number_and_the_last_is_the_schemas():
@@ -119,8 +119,8 @@ def contents(connection: apsw.Connection) -> dict[object, object]:
 
 
 async def test_a_new_store_gets_the_migrations_that_its_schema_file_lacks(tmp_path, monkeypatch):
-    one, first = load_migrations(0)[0]
-    monkeypatch.setattr(connect, "load_schema", lambda: (one, first))
+    number, first = load_migrations(0)[0]
+    monkeypatch.setattr(connect, "load_schema", lambda: (number, first))
     store = store_at(tmp_path / "a.db")
     await store.open()
     assert store._writer._connection.pragma("user_version") == SCHEMA
@@ -134,7 +134,7 @@ async def test_every_query_fits_the_schema(tmp_path):
         assert ";" not in text, name
         if name.startswith("list."):
             continue  # parts of one statement: see test_lists.py
-        numbered = [int(each) for each in re.findall(r"\?(\d+)", text)]
+        numbered = [int(match) for match in re.findall(r"\?(\d+)", text)]
         count = max(numbered) if numbered else text.count("?")
         store._writer._connection.execute("EXPLAIN " + text, (None,) * count).fetchall()
     await store.close()
@@ -317,9 +317,9 @@ async def test_what_was_registered_before_there_were_tenants_belongs_to_who_ran_
     store = store_at(path)
     await store.open()
     try:
-        assert [each.version for each in await store.versions("ran", tenant="acme")] == [2, 1]
+        assert [version.version for version in await store.versions("ran", tenant="acme")] == [2, 1]
         assert await store.registered("ran", 1, tenant="acme") == PlanRecord("d1", "ran", 1, b"\x00", "one", 5)
-        assert [each.path for each in await store.catalog(tenant="acme")] == ["ran"]
+        assert [playbook.path for playbook in await store.catalog(tenant="acme")] == ["ran"]
         (put_away,) = await store.catalog(tenant="default", archived=True)
         assert (put_away.path, put_away.archived_at) == ("never", 9)
         assert await store.catalog(tenant="default") == []

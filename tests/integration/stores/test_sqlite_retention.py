@@ -98,8 +98,8 @@ async def test_what_goes_leaves_nothing_and_what_stays_is_whole(store: SqliteSto
     assert left["executions"] == 31
     assert left["retiring"] == 0
     for table in TABLES:
-        found = store._writer._connection.execute(f"SELECT DISTINCT execution_id FROM {table}").fetchall()
-        assert {each for (each,) in found} <= set(ids[30:]), table
+        remaining = store._writer._connection.execute(f"SELECT DISTINCT execution_id FROM {table}").fetchall()
+        assert {execution_id for (execution_id,) in remaining} <= set(ids[30:]), table
     assert left["log"] == 31 * 7
     assert left["mark"] == 31 * 3
     for event_id in ids[30:]:
@@ -252,10 +252,10 @@ async def test_the_file_shrinks_to_what_it_needs(store: SqliteStore) -> None:
     await store._writer.checkpoint()
     full = size_of(store)
     assert await retire_all(store, minted_us(ids[999])) == 1000
-    given = await reclaim_all(store)
+    reclaimed = await reclaim_all(store)
     pages, free = (store._writer._connection.pragma(name) for name in ("page_count", "freelist_count"))
     assert size_of(store) == pages * 4096, "without closing it"
-    assert given > full // 2
+    assert reclaimed > full // 2
     assert pages <= 1.2 * (pages - free)
     assert store._writer._connection.execute("PRAGMA integrity_check").get == "ok"
     assert await reclaim_all(store) == 0
@@ -299,16 +299,16 @@ async def test_a_large_one_does_when_it_is_asked_to(tmp_path: Path, monkeypatch:
     await store.open()
     await retire_all(store)
     assert await store.reclaim() == 0
-    (found, *_) = checks(str(path), 1, 0, 1)
-    assert "arclog gc --compact" in found.remedy
+    (check, *_) = checks(str(path), 1, 0, 1)
+    assert "arclog gc --compact" in check.remedy
     with pytest.raises(StoreUnavailable, match="is in use; stop servers"):
         connect.rewrite(str(path), 0.1)
     assert len(await store.executions()) == 1
     await store.close()
     connect.rewrite(str(path), 1)
     assert path.stat().st_size < full / 2
-    (found, *_) = checks(str(path), 1, 0, 1)
-    assert found.status == "ok"
+    (check, *_) = checks(str(path), 1, 0, 1)
+    assert check.status == "ok"
     await store.open()
     assert store._writer._connection.pragma("auto_vacuum") == 2
     assert store._writer._connection.pragma("journal_mode") == "wal"
@@ -447,7 +447,7 @@ async def _fill_and_collect(store: SqliteStore, small_disk: Path) -> None:
     fill(store, 1500)
     await store._writer.checkpoint()
     ballast = small_disk / "ballast"
-    for what, call in (("retire", lambda: store.retire(LATE)), ("reclaim", store.reclaim)):
+    for label, call in (("retire", lambda: store.retire(LATE)), ("reclaim", store.reclaim)):
         store._writer._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         try:
             with ballast.open("wb") as file:
@@ -456,7 +456,7 @@ async def _fill_and_collect(store: SqliteStore, small_disk: Path) -> None:
         except OSError:
             pass
         _, problem = await until_it_refuses(call)
-        assert problem is not None, what
+        assert problem is not None, label
         assert "disk full" in str(problem)
         assert store._writer._connection.execute("PRAGMA integrity_check").get == "ok"
         ballast.unlink()

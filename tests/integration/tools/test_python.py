@@ -80,16 +80,16 @@ def main():
 @pytest.mark.parametrize("line", ['print("here") or time.sleep(60)', 'print("here") or any(iter(int, 1))'])
 async def test_a_task_that_is_stopped_says_where_it_was(python: Python, line: str) -> None:
     """Asleep in the kernel, and inside C code that never lets Python look at signals."""
-    said = asyncio.Event()
+    reported = asyncio.Event()
 
     def log(_stream: str, text: str) -> None:
         if "here" in text:
-            said.set()
+            reported.set()
 
     around = context(log)
     code = SPINNING.replace("IT", line)
     running = asyncio.ensure_future(python.tool.run(PythonConfig(code=code), around))
-    await said.wait()
+    await reported.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -227,7 +227,7 @@ async def test_a_flood_of_progress_is_thinned_and_its_last_is_kept(tool: Tool) -
     outcome = await tool("for i in range(200_001):\n    context.progress(i, 200_000)\nresult = 'done'")
 
     assert outcome.result == "done"
-    done = [each[0] for each in tool.said.progress]
+    done = [report[0] for report in tool.said.progress]
     assert (done[0], done[-1]) == (0, 200_000)
     assert len(done) < 1_000
     assert done == sorted(done)
@@ -244,7 +244,7 @@ async def test_progress_of_a_generator_and_of_threads(tool: Tool) -> None:
 
     assert outcome.error is None
     assert outcome.stored.rows == 30_000
-    assert {each[2] for each in tool.said.progress} <= {"", "ü\\ud800"}
+    assert {report[2] for report in tool.said.progress} <= {"", "ü\\ud800"}
 
 
 @pytest.mark.parametrize(

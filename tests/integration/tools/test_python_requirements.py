@@ -56,7 +56,11 @@ class World:
 
     @property
     def made(self) -> list[tuple[str, ...]]:
-        return sorted(known.record.requirements for known in known_environments(self.environments) if known.record)
+        return sorted(
+            environment.record.requirements
+            for environment in known_environments(self.environments)
+            if environment.record
+        )
 
 
 @pytest.fixture
@@ -274,11 +278,11 @@ def gate(tmp_path: Path) -> Gate:
 async def test_tasks_and_processes_that_want_the_same_share_one_installation(world: World, gate: Gate) -> None:
     wheel(world.wheels, "tiny", "1.0", "")
     # Two tools stand for two processes: a lock belongs to the open file, not to the process.
-    one, other = world.tool(gate.installer), world.tool(gate.installer)
+    first_tool, other = world.tool(gate.installer), world.tool(gate.installer)
     logs = [Log() for _ in range(4)]
     runs = [
         asyncio.ensure_future(run(tool, "import tiny\nresult = 1", "tiny", log=log, execution_id=str(number)))
-        for number, (tool, log) in enumerate(zip((one, one, other, other), logs, strict=True))
+        for number, (tool, log) in enumerate(zip((first_tool, first_tool, other, other), logs, strict=True))
     ]
     await gate.wait()
     await gate.open()
@@ -344,8 +348,8 @@ async def test_a_killed_process_leaves_nothing_that_looks_whole(world: World, ga
     assert await process.wait() == -signal.SIGKILL
     assert wait_dead(left) == []
 
-    [known] = known_environments(world.environments)
-    assert known.record is None
+    [environment] = known_environments(world.environments)
+    assert environment.record is None
     outcome = await run(world.tool(UV), "import tiny\nresult = 1", "tiny")
     assert outcome.result == 1
     assert world.made == [("tiny",)]
@@ -373,7 +377,7 @@ async def test_environments_are_known_by_their_last_use_and_not_removed_while_in
     for name in ("one", "two"):
         await run(tool, "", name)
     first, second = known_environments(world.environments)
-    assert [each.record and each.record.requirements for each in (first, second)] == [("one",), ("two",)]
+    assert [listed.record and listed.record.requirements for listed in (first, second)] == [("one",), ("two",)]
     assert not remove_environment(world.environments, first.digest)  # a warm process has it
 
     await tool.execution_ended("11")

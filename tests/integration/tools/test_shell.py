@@ -134,14 +134,18 @@ async def test_the_environment_is_short(tool: ShellTool, monkeypatch: pytest.Mon
     monkeypatch.setenv("TZ", "UTC")
     outcome = await run(tool, ["env"], env={"GREETING": "hällo", "ARCLOG_STEP": "forged"})
 
-    found = dict(line.split("=", 1) for line in outcome.result["stdout"].splitlines())
-    assert set(found) - {"HOME", "LANG"} == {
+    variables = dict(line.split("=", 1) for line in outcome.result["stdout"].splitlines())
+    assert set(variables) - {"HOME", "LANG"} == {
         "PATH", "TZ", "GREETING",
         "ARCLOG_EXECUTION_ID", "ARCLOG_STEP", "ARCLOG_TASK", "ARCLOG_ATTEMPT", "ARCLOG_KEY", "ARCLOG_SCRATCH",
     }  # fmt: skip
-    assert found["GREETING"] == "hällo"
-    assert (found["ARCLOG_EXECUTION_ID"], found["ARCLOG_STEP"], found["ARCLOG_TASK"]) == ("11", "fetch", "parse")
-    assert (found["ARCLOG_ATTEMPT"], found["ARCLOG_KEY"], found["TZ"]) == ("2", "key-1", "UTC")
+    assert variables["GREETING"] == "hällo"
+    assert (variables["ARCLOG_EXECUTION_ID"], variables["ARCLOG_STEP"], variables["ARCLOG_TASK"]) == (
+        "11",
+        "fetch",
+        "parse",
+    )
+    assert (variables["ARCLOG_ATTEMPT"], variables["ARCLOG_KEY"], variables["TZ"]) == ("2", "key-1", "UTC")
 
 
 async def test_where_it_runs(tool: ShellTool, tmp_path: Path) -> None:

@@ -38,28 +38,30 @@ async def test_timers_leases_and_schedules_are_neither_early_nor_late(
         "engine.sweep_s": 0.2,
     }
     now = SystemClock.now
-    async with embedded(Settings(settings)) as here, asyncio.timeout(250):
-        here.start_duties()
-        here.start_scheduler()
-        await here.start_worker(unattended=True)
-        await here.api.register(RegisterRequest(playbook=SCHEDULED))
+    async with embedded(Settings(settings)) as runtime, asyncio.timeout(250):
+        runtime.start_duties()
+        runtime.start_scheduler()
+        await runtime.start_worker(unattended=True)
+        await runtime.api.register(RegisterRequest(playbook=SCHEDULED))
         half_past = datetime.now(UTC) + timedelta(minutes=30)
-        await here.schedules().add(NewSchedule("once", f"{half_past.minute} {half_past.hour} * * *", "flows/tidy"))
-        waits = await here.api.execute(ExecuteRequest(playbook=WAITS))
+        await runtime.schedules().add(NewSchedule("once", f"{half_past.minute} {half_past.hour} * * *", "flows/tidy"))
+        waits = await runtime.api.execute(ExecuteRequest(playbook=WAITS))
         begun = time.monotonic()
-        claimed = await here.api.execute(ExecuteRequest(playbook=CLAIMED))
+        claimed = await runtime.api.execute(ExecuteRequest(playbook=CLAIMED))
         gone, next_one = (WorkerInfo(name, ("noop",), ("apart",)) for name in ("gone", "next"))
-        (first,) = await here.control.claim(gone, 1, SOON_S)
+        (first,) = await runtime.control.claim(gone, 1, SOON_S)
         held = time.monotonic()
 
         monkeypatch.setattr(SystemClock, "now", lambda self: now(self) + round(step * MICROS))
 
-        (second,) = await here.control.claim(next_one, 1, SOON_S)
+        (second,) = await runtime.control.claim(next_one, 1, SOON_S)
         assert (second.command_id, second.fence) == (first.command_id, first.fence + 1)
         assert LEASE_S - 0.1 <= time.monotonic() - held < SOON_S
-        assert await here.api.ended(waits.execution_id, timeout_s=SOON_S)
+        assert await runtime.api.ended(waits.execution_id, timeout_s=SOON_S)
         assert 0.95 <= time.monotonic() - begun < SOON_S
-        assert (await here.api.summary(waits.execution_id)).state == "COMPLETED"
-        assert await here.api.list(path="flows/tidy") == [], "its time is in half an hour"
-        assert abs(here.engine.wall.now() - await here.engine.store.time()) < MICROS, "schedules go by the same clock"
-        await here.api.cancel(claimed.execution_id, "enough")
+        assert (await runtime.api.summary(waits.execution_id)).state == "COMPLETED"
+        assert await runtime.api.list(path="flows/tidy") == [], "its time is in half an hour"
+        assert abs(runtime.engine.wall.now() - await runtime.engine.store.time()) < MICROS, (
+            "schedules go by the same clock"
+        )
+        await runtime.api.cancel(claimed.execution_id, "enough")

@@ -52,10 +52,10 @@ async def test_a_large_playbook_is_not_compiled_by_the_process_that_asks(
     monkeypatch.setattr(compiled, "build_or_raise", None)
     compiler = Compiler(installed_kinds(), Settings())
     compiler.elsewhere = processes
-    found = await compiler.compile(LARGE, "large.yaml", "acme")
-    assert found.body == net.encode(here)
-    assert found.plan == here
-    assert await compiler.compile(LARGE, "large.yaml", "acme") is found
+    program = await compiler.compile(LARGE, "large.yaml", "acme")
+    assert program.body == net.encode(here)
+    assert program.plan == here
+    assert await compiler.compile(LARGE, "large.yaml", "acme") is program
 
 
 async def test_aliases_make_a_short_text_large(processes: CompilingProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,10 +142,10 @@ async def test_tenants_take_turns_and_have_one_lane_each() -> None:
             began.set()
             await gate.wait()
 
-    asked = [asyncio.create_task(use(tenant)) for tenant in ("a", "a", "a", "b", "c")]
+    tasks = [asyncio.create_task(use(tenant)) for tenant in ("a", "a", "a", "b", "c")]
     await began.wait()
     gate.set()
-    await asyncio.gather(*asked)
+    await asyncio.gather(*tasks)
     assert order == ["a", "a", "b", "c", "a"]
 
 

@@ -19,7 +19,7 @@ from arclog.wiring.access import credentials_of
 from arclog.wiring.embedded import Embedded, embedded
 from arclog.wiring.senders.lineage import LineagePoster, lineage_sender
 from tests.servers.postgres import Database
-from tests.servers.web import Asked, Web, Wire
+from tests.servers.web import ReceivedRequest, Web, Wire
 
 SECRET = "hunter2-in-the-log"
 
@@ -70,10 +70,10 @@ workflow:
 """
 
 
-async def ran(here: Embedded, text: str) -> str:
-    await here.start_worker()
-    started = await here.api.execute(ExecuteRequest(text))
-    assert await here.api.ended(started.execution_id, timeout_s=60)
+async def ran(embedded_runtime: Embedded, text: str) -> str:
+    await embedded_runtime.start_worker()
+    started = await embedded_runtime.api.execute(ExecuteRequest(text))
+    assert await embedded_runtime.api.ended(started.execution_id, timeout_s=60)
     return started.execution_id
 
 
@@ -94,10 +94,10 @@ def check_shape(event: dict[str, Any]) -> None:
 
 
 async def test_tasks_name_the_data_that_they_read_and_write(tmp_path: Path, web: Web) -> None:
-    async with embedded(settings_of(tmp_path)) as here:
-        run = await ran(here, playbook(tmp_path, web))
-        assert (await here.api.status(run)).state == "COMPLETED", await here.api.why(run)
-        events = await here.api.lineage(run)
+    async with embedded(settings_of(tmp_path)) as runtime:
+        run = await ran(runtime, playbook(tmp_path, web))
+        assert (await runtime.api.status(run)).state == "COMPLETED", await runtime.api.why(run)
+        events = await runtime.api.lineage(run)
     for event in events:
         check_shape(event)
     assert SECRET not in json.dumps(events)
@@ -113,7 +113,7 @@ async def test_tasks_name_the_data_that_they_read_and_write(tmp_path: Path, web:
     database, files = f"sqlite://{tmp_path}/a.db", "file"
 
     def data(task: str, side: str) -> list[tuple[str, str]]:
-        return [(one["namespace"], one["name"]) for one in ends[f"flows/moves.start.{task}"][side]]
+        return [(event["namespace"], event["name"]) for event in ends[f"flows/moves.start.{task}"][side]]
 
     assert (data("fill", "inputs"), data("fill", "outputs")) == ([], [(database, "main.orders")])
     assert (data("sums", "inputs"), data("sums", "outputs")) == (
@@ -139,15 +139,15 @@ async def test_tasks_name_the_data_that_they_read_and_write(tmp_path: Path, web:
 
 async def test_a_failure_is_told_and_a_retry_repeats_no_events(tmp_path: Path, web: Web) -> None:
     web.answers("/fails", status=404)
-    async with embedded(settings_of(tmp_path)) as here:
-        run = await ran(here, playbook(tmp_path, web, "/fails"))
-        failed = [event for event in await here.api.lineage(run) if event["eventType"] == "FAIL"]
+    async with embedded(settings_of(tmp_path)) as runtime:
+        run = await ran(runtime, playbook(tmp_path, web, "/fails"))
+        failed = [event for event in await runtime.api.lineage(run) if event["eventType"] == "FAIL"]
         assert [event["job"]["name"] for event in failed] == ["flows/moves.start.ask", "flows/moves"]
         assert all(event["run"]["facets"]["errorMessage"]["message"] for event in failed)
         web.answers("/fails", json={})
-        again = await here.api.fork(run, ForkRequest(failed=True))
-        assert await here.api.ended(again.execution_id, timeout_s=60)
-        names = [event["job"]["name"] for event in await here.api.lineage(again.execution_id)]
+        again = await runtime.api.fork(run, ForkRequest(failed=True))
+        assert await runtime.api.ended(again.execution_id, timeout_s=60)
+        names = [event["job"]["name"] for event in await runtime.api.lineage(again.execution_id)]
         assert sorted(set(names)) == ["flows/moves", "flows/moves.start.ask"]
 
 
@@ -155,36 +155,36 @@ async def test_a_server_sends_each_ended_run_once_and_in_order(tmp_path: Path, w
     web.answers("/lineage", status=201)
     target = tmp_path / "events.jsonl"
     settings = settings_of(tmp_path, lineage__url=web.url("/lineage"), lineage__file=str(target))
-    async with embedded(settings) as here:
-        run = await ran(here, playbook(tmp_path, web))
-        expected = await here.api.lineage(run)
-    posted = [json.loads(asked.body) for asked in web.asked if asked.path == "/lineage"]
+    async with embedded(settings) as runtime:
+        run = await ran(runtime, playbook(tmp_path, web))
+        expected = await runtime.api.lineage(run)
+    posted = [json.loads(request.body) for request in web.requests if request.path == "/lineage"]
     assert posted == expected
     assert [json.loads(line) for line in target.read_text().splitlines()] == expected
     assert SECRET not in target.read_text()
-    async with embedded(settings) as here:  # it goes on where it was
-        await here.start_worker()
-    assert len([asked for asked in web.asked if asked.path == "/lineage"]) == len(expected)
+    async with embedded(settings) as runtime:  # it goes on where it was
+        await runtime.start_worker()
+    assert len([request for request in web.requests if request.path == "/lineage"]) == len(expected)
 
 
 async def test_what_is_not_taken_is_sent_again_and_what_is_refused_is_left_out(tmp_path: Path, web: Web) -> None:
     answers = iter([201, 503, 503, 400])
 
     @web.route("/lineage")
-    async def lineage(asked: Asked, wire: Wire) -> None:
+    async def lineage(received: ReceivedRequest, wire: Wire) -> None:
         await wire.answer(next(answers, 201))
 
     settings = settings_of(tmp_path, lineage__url=web.url("/lineage"))
-    async with embedded(settings_of(tmp_path)) as here:
-        run = await ran(here, playbook(tmp_path, web))
-        expected = [event["job"]["name"] for event in await here.api.lineage(run)]
+    async with embedded(settings_of(tmp_path)) as runtime:
+        run = await ran(runtime, playbook(tmp_path, web))
+        expected = [event["job"]["name"] for event in await runtime.api.lineage(run)]
         poster = LineagePoster(settings)
-        sender: LineageSender = lineage_sender(here.engine, settings, "me", poster)
+        sender: LineageSender = lineage_sender(runtime.engine, settings, "me", poster)
         with pytest.raises(Exception, match=r"lineage\.url answered 503"):
             await sender.publish()
         await sender.publish()
         await poster.close()
-    posted = [json.loads(asked.body)["job"]["name"] for asked in web.asked if asked.path == "/lineage"]
+    posted = [json.loads(request.body)["job"]["name"] for request in web.requests if request.path == "/lineage"]
     assert posted == [*expected[:2], expected[1], *expected[1:]]  # the second one three times
 
 
@@ -194,7 +194,7 @@ async def test_an_address_that_is_not_allowed_is_not_reached(tmp_path: Path, web
     problem, is_final = await poster.post(b"{}")
     assert "lineage.allow_networks" in problem
     assert not is_final
-    assert web.asked == []
+    assert web.requests == []
     await poster.close()
 
 
@@ -220,11 +220,11 @@ async def test_tables_of_a_postgres_whose_address_is_a_secret(
     tmp_path: Path, postgres: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WAREHOUSE", postgres.dsn)
-    async with embedded(settings_of(tmp_path)) as here:
-        run = await ran(here, POSTGRES)
-        assert (await here.api.status(run)).state == "COMPLETED", await here.api.why(run)
-        events = await here.api.lineage(run)
-        log = await here.api.events(run, limit=1000)
+    async with embedded(settings_of(tmp_path)) as runtime:
+        run = await ran(runtime, POSTGRES)
+        assert (await runtime.api.status(run)).state == "COMPLETED", await runtime.api.why(run)
+        events = await runtime.api.lineage(run)
+        log = await runtime.api.events(run, limit=1000)
     for event in events:
         check_shape(event)
     for text in (json.dumps(events), json.dumps(log)):
@@ -235,7 +235,7 @@ async def test_tables_of_a_postgres_whose_address_is_a_secret(
     ends = {event["job"]["name"].rpartition(".")[2]: event for event in events if event["eventType"] != "START"}
 
     def data(task: str, side: str) -> list[tuple[str, str]]:
-        return [(one["namespace"], one["name"]) for one in ends[task][side]]
+        return [(event["namespace"], event["name"]) for event in ends[task][side]]
 
     assert data("make", "outputs") == [(space, f"{name}.public.orders")]
     assert data("fill", "outputs") == [(space, f"{name}.public.orders")]
@@ -259,17 +259,17 @@ async def test_the_credential_of_the_receiver_is_sent_and_seen_nowhere(
     token, wanted = "tok-8c1f-lineage", ["Bearer tok-8c1f-lineage"]
 
     @web.route("/lineage")
-    async def lineage(asked: Asked, wire: Wire) -> None:
-        await wire.answer(201 if asked.headers.get("authorization") in wanted else 401)
+    async def lineage(received: ReceivedRequest, wire: Wire) -> None:
+        await wire.answer(201 if received.headers.get("authorization") in wanted else 401)
 
     settings = settings_of(tmp_path, lineage__url=web.url("/lineage"), lineage__auth="secret:marquez")
-    async with embedded(settings_of(tmp_path)) as here:
-        run = await ran(here, playbook(tmp_path, web))
-        poster = LineagePoster(settings, here._secrets)
-        sender: LineageSender = lineage_sender(here.engine, settings, "me", poster)
+    async with embedded(settings_of(tmp_path)) as runtime:
+        run = await ran(runtime, playbook(tmp_path, web))
+        poster = LineagePoster(settings, runtime._secrets)
+        sender: LineageSender = lineage_sender(runtime.engine, settings, "me", poster)
         with pytest.raises(ServerUnavailable, match=r"lineage\.auth: .*arclog secret set marquez"):
             await sender.publish()
-        assert [asked for asked in web.asked if asked.path == "/lineage"] == []
+        assert [request for request in web.requests if request.path == "/lineage"] == []
         for value in ("tok-old-and-wrong", token):
             async with credentials_of(settings) as credentials:
                 await credentials.put("marquez", value)
@@ -278,9 +278,9 @@ async def test_the_credential_of_the_receiver_is_sent_and_seen_nowhere(
                     await sender.publish()
         await sender.publish()
         await poster.close()
-        expected = await here.api.lineage(run)
-        log = await here.api.events(run, limit=1000)
-    posted = [json.loads(asked.body) for asked in web.asked if asked.headers.get("authorization") in wanted]
+        expected = await runtime.api.lineage(run)
+        log = await runtime.api.events(run, limit=1000)
+    posted = [json.loads(request.body) for request in web.requests if request.headers.get("authorization") in wanted]
     assert posted == expected
     for text in (json.dumps(posted), json.dumps(log), caplog.text):
         assert token not in text
@@ -291,5 +291,5 @@ async def test_a_credential_in_the_settings(tmp_path: Path, web: Web, given: str
     web.answers("/lineage", status=201)
     poster = LineagePoster(settings_of(tmp_path, lineage__url=web.url("/lineage"), lineage__auth=given))
     assert await poster.post(b"{}") == ("", True)
-    assert web.asked[-1].headers.get("authorization") == sent
+    assert web.requests[-1].headers.get("authorization") == sent
     await poster.close()

@@ -43,9 +43,9 @@ async def sent(given: dict[str, Any]) -> str:
 @pytest.mark.parametrize("security", ["starttls", "tls"])
 async def test_an_e_mail_goes_encrypted_and_with_a_login(security: str, signed: Certificate, secret: Path) -> None:
     with MailServer(security, signed, ("ada", PASSWORD)) as server:
-        given = settings(server, **{"smtp.security": security, "http.ca_file": str(signed.authority)})
-        given |= {"smtp.username": "ada", "smtp.password_file": str(secret)}
-        assert await sent(given) == ""
+        values = settings(server, **{"smtp.security": security, "http.ca_file": str(signed.authority)})
+        values |= {"smtp.username": "ada", "smtp.password_file": str(secret)}
+        assert await sent(values) == ""
     assert server.logins == [("ada", PASSWORD)]
     assert server.encrypted == [True]
     (message,) = server.messages
@@ -63,8 +63,8 @@ async def test_a_refused_login_says_so_and_repeats_nothing(
     signed: Certificate, secret: Path, quiet: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with MailServer("starttls", signed, ("ada", "another")) as server:
-        given = settings(server, **{"http.ca_file": str(signed.authority)})
-        answer = await sent(given | {"smtp.username": "ada", "smtp.password_file": str(secret)})
+        values = settings(server, **{"http.ca_file": str(signed.authority)})
+        answer = await sent(values | {"smtp.username": "ada", "smtp.password_file": str(secret)})
     assert answer.endswith("it refuses the login (535); look at smtp.username and smtp.password_file")
     assert f"127.0.0.1:{server.port}" in answer
     assert PASSWORD not in answer + "".join(capfd.readouterr())
@@ -74,10 +74,10 @@ async def test_a_refused_login_says_so_and_repeats_nothing(
 @pytest.mark.parametrize("security", ["starttls", "tls"])
 async def test_a_certificate_that_nobody_signed(security: str, signed: Certificate, secret: Path) -> None:
     with MailServer(security, signed, ("ada", PASSWORD)) as server:
-        given = settings(
+        values = settings(
             server, **{"smtp.security": security, "smtp.username": "ada", "smtp.password_file": str(secret)}
         )
-        answer = await sent(given)
+        answer = await sent(values)
     assert "its certificate is not trusted: unable to get local issuer certificate" in answer
     assert "http.ca_file" in answer
     assert server.logins == [], "nothing is said to a server that may be another"
@@ -109,11 +109,11 @@ async def test_a_server_that_speaks_otherwise(signed: Certificate) -> None:
 
 
 async def test_settings_that_do_not_fit(tmp_path: Path, secret: Path) -> None:
-    given = {"smtp.host": "mail.example.org", "smtp.security": "none", "smtp.username": "ada", "smtp.password_file": str(secret)}  # fmt: skip
-    assert "unencrypted; set smtp.security to starttls or tls" in await sent(given)
-    given |= {"smtp.security": "starttls", "smtp.password_file": str(tmp_path / "none")}
-    assert "cannot be read: No such file or directory" in await sent(given)
-    assert "smtp.password_file is not" in await sent(given | {"smtp.password_file": ""})
+    values = {"smtp.host": "mail.example.org", "smtp.security": "none", "smtp.username": "ada", "smtp.password_file": str(secret)}  # fmt: skip
+    assert "unencrypted; set smtp.security to starttls or tls" in await sent(values)
+    values |= {"smtp.security": "starttls", "smtp.password_file": str(tmp_path / "none")}
+    assert "cannot be read: No such file or directory" in await sent(values)
+    assert "smtp.password_file is not" in await sent(values | {"smtp.password_file": ""})
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ async def test_settings_that_do_not_fit(tmp_path: Path, secret: Path) -> None:
 async def test_e_mails_go_to_those_alone_whom_the_operator_allows(allowed: str, to: str, goes: bool) -> None:
     """Else whoever writes a playbook writes to anybody, in the operator's name."""
     with MailServer() as server:
-        given = settings(server, **{"smtp.security": "none", "smtp.allow_recipients": allowed})
-        problem = await MailSender(Settings(given)).send(f"mailto:{to}", NEWS, "1-1")
+        values = settings(server, **{"smtp.security": "none", "smtp.allow_recipients": allowed})
+        problem = await MailSender(Settings(values)).send(f"mailto:{to}", NEWS, "1-1")
     assert (problem == "", len(server.messages)) == (goes, int(goes))
     assert goes or "smtp.allow_recipients" in problem

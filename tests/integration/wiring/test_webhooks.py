@@ -111,8 +111,8 @@ async def make(tmp_path: Path) -> AsyncIterator[Callable[..., Server]]:
         return made[-1]
 
     yield one
-    for each in made:
-        await each.close()
+    for server in made:
+        await server.close()
     await store.close()
 
 
@@ -122,16 +122,16 @@ async def test_a_webhook_is_signed_and_says_how_the_run_ended(make: Callable[...
     run = await server.ended(playbook(hook(web.url("/hook"))))
     assert await server.last(run) == "execution.cancelled"  # not processed: somebody is still to be told
     await server.outbox.deliver()
-    (asked,) = web.asked
-    said = verify(SECRET, asked.headers, asked.body, seen=Seen(), now=server.clock.now() / 1e6)
-    assert (said["event"], said["state"], said["execution_id"]) == ("execution.cancelled", "CANCELLED", run)
-    assert (said["path"], said["version"], said["delivery"]) == ("flows/told", "1", f"{run}-1")
-    assert said["error"]["message"] == "enough"
-    assert asked.headers["arclog-event"] == "execution.cancelled"
+    (request,) = web.requests
+    verified = verify(SECRET, request.headers, request.body, seen=Seen(), now=server.clock.now() / 1e6)
+    assert (verified["event"], verified["state"], verified["execution_id"]) == ("execution.cancelled", "CANCELLED", run)
+    assert (verified["path"], verified["version"], verified["delivery"]) == ("flows/told", "1", f"{run}-1")
+    assert verified["error"]["message"] == "enough"
+    assert request.headers["arclog-event"] == "execution.cancelled"
     assert [delivery.state for delivery in await server.deliveries(run)] == [DELIVERED]
     assert await server.last(run) == "playbook.processed"
     await server.outbox.deliver()
-    assert len(web.asked) == 1
+    assert len(web.requests) == 1
     events = [event["event_type"] for event in await server.api.events(run)]
     assert events.count("playbook.processed") == 1
 
@@ -142,8 +142,8 @@ async def test_only_the_ends_that_were_asked_for(make: Callable[..., Server], we
     none = await server.ended(playbook(hook(web.url("/hook"), "completed, failed")))
     assert await server.last(none) == "playbook.processed"
     assert await server.deliveries(none) == []
-    one = await server.ended(playbook(hook(web.url("/hook"), "failed"), hook(web.url("/hook"), "cancelled")))
-    assert len(await server.deliveries(one)) == 1
+    run = await server.ended(playbook(hook(web.url("/hook"), "failed"), hook(web.url("/hook"), "cancelled")))
+    assert len(await server.deliveries(run)) == 1
 
 
 async def test_a_receiver_that_is_down_then_500_then_fine(make: Callable[..., Server], web: Web) -> None:
@@ -159,7 +159,7 @@ async def test_a_receiver_that_is_down_then_500_then_fine(make: Callable[..., Se
         back.answers("/hook", status=500)
         server.clock.advance(4.9)
         await server.outbox.deliver()
-        assert back.asked == []  # never early
+        assert back.requests == []  # never early
         server.clock.advance(0.1)
         await server.outbox.deliver()
         (second,) = await server.deliveries(run)
@@ -169,10 +169,10 @@ async def test_a_receiver_that_is_down_then_500_then_fine(make: Callable[..., Se
         server.clock.advance(10)
         await server.outbox.deliver()
         assert [delivery.state for delivery in await server.deliveries(run)] == [DELIVERED]
-        bodies = {asked.body for asked in back.asked}
-        stamps = [asked.headers["arclog-timestamp"] for asked in back.asked]
+        bodies = {request.body for request in back.requests}
+        stamps = [request.headers["arclog-timestamp"] for request in back.requests]
         assert (len(bodies), len(set(stamps))) == (1, 2)  # the same news, signed anew
-        assert len({asked.headers["arclog-delivery"] for asked in back.asked}) == 1
+        assert len({request.headers["arclog-delivery"] for request in back.requests}) == 1
 
 
 async def test_a_slow_receiver_is_not_waited_for_and_holds_up_nobody(make: Callable[..., Server], web: Web) -> None:
@@ -199,14 +199,14 @@ async def test_one_receiver_that_stands_still_holds_up_no_other(make: Callable[.
         sending = asyncio.ensure_future(server.outbox.run())
         for run in quick:
             await server.processed(run)
-        assert (len(web.asked), len(other.asked)) == (2, 20)
+        assert (len(web.requests), len(other.requests)) == (2, 20)
         late = await server.ended(playbook(hook(other.url("/quick"))))
         await server.processed(late)
         assert {(await server.deliveries(run))[0].state for run in slow} == {PENDING}
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
-        assert len(web.asked) == 2, "no more than its share"
+        assert len(web.requests) == 2, "no more than its share"
 
 
 async def test_a_redirect_is_refused(make: Callable[..., Server], web: Web) -> None:
@@ -216,7 +216,7 @@ async def test_a_redirect_is_refused(make: Callable[..., Server], web: Web) -> N
     run = await server.ended(playbook(hook(web.url("/hook"))))
     await server.outbox.deliver()
     (only,) = await server.deliveries(run)
-    assert (only.state, [asked.path for asked in web.asked]) == (PENDING, ["/hook"])
+    assert (only.state, [request.path for request in web.requests]) == (PENDING, ["/hook"])
     assert "no redirects" in only.problem
 
 
@@ -229,7 +229,7 @@ async def test_what_a_server_must_not_reach_is_refused(make: Callable[..., Serve
     run = await server.ended(playbook(hook(url.format(port=web.port))))
     await server.outbox.deliver()
     (only,) = await server.deliveries(run)
-    assert web.asked == []
+    assert web.requests == []
     assert "webhooks.allow_networks" in only.problem
 
 
@@ -245,7 +245,7 @@ async def test_given_up_loudly_and_then_the_run_is_taken_care_of(
         await server.outbox.deliver()
         server.clock.advance(6)
     (only,) = await server.deliveries(run)
-    assert (only.state, only.attempts, len(web.asked)) == (DEAD, 3, 3)
+    assert (only.state, only.attempts, len(web.requests)) == (DEAD, 3, 3)
     assert "abandoned after 3 attempts (webhooks.max_attempts)" in caplog.text
     assert await server.last(run) == "playbook.processed"
 
@@ -266,11 +266,11 @@ async def test_a_crash_after_it_was_taken_sends_it_again(
             await server.outbox.deliver()
     after = make()
     await after.outbox.deliver()
-    assert len(web.asked) == 1  # somebody may still have it in hand
+    assert len(web.requests) == 1  # somebody may still have it in hand
     after.clock.advance(60)
     await after.outbox.deliver()
-    assert len(web.asked) == 2
-    assert web.asked[0].headers["arclog-delivery"] == web.asked[1].headers["arclog-delivery"]
+    assert len(web.requests) == 2
+    assert web.requests[0].headers["arclog-delivery"] == web.requests[1].headers["arclog-delivery"]
     assert await after.last(run) == "playbook.processed"
 
 
@@ -305,7 +305,7 @@ async def test_a_secret_that_is_gone_is_looked_for_again(
     monkeypatch.delenv("HOOK_KEY")
     await server.outbox.deliver()
     (only,) = await server.deliveries(run)
-    assert (only.state, web.asked) == (PENDING, [])
+    assert (only.state, web.requests) == (PENDING, [])
     assert "HOOK_KEY" in only.problem
     monkeypatch.setenv("HOOK_KEY", SECRET)
     server.clock.advance(60)
@@ -322,24 +322,24 @@ workflow: [{{step: start, tool: {{kind: playbook, path: flows/told}}}}]
 async def test_runs_and_their_children_in_one_process(web: Web, tmp_path: Path) -> None:
     web.answers("/hook")
     settings = Settings({"home": str(tmp_path)})
-    async with embedded(settings) as here:
-        await here.start_worker()
-        alone = await here.api.execute(ExecuteRequest(playbook(hook(web.url("/hook")))))
-        assert await here.api.ended(alone.execution_id, timeout_s=30)
-        parent = await here.api.execute(ExecuteRequest(CHILD.format()))
-        assert await here.api.ended(parent.execution_id, timeout_s=30)
+    async with embedded(settings) as runtime:
+        await runtime.start_worker()
+        alone = await runtime.api.execute(ExecuteRequest(playbook(hook(web.url("/hook")))))
+        assert await runtime.api.ended(alone.execution_id, timeout_s=30)
+        parent = await runtime.api.execute(ExecuteRequest(CHILD.format()))
+        assert await runtime.api.ended(parent.execution_id, timeout_s=30)
     # Leaving finishes what is under way.
-    async with embedded(settings, read_only=True) as here:
-        runs = await here.api.list()
+    async with embedded(settings, read_only=True) as runtime:
+        runs = await runtime.api.list()
         assert len(runs) == 3
         for run in runs:
-            events = [event["event_type"] for event in await here.api.events(run.execution_id)]
+            events = [event["event_type"] for event in await runtime.api.events(run.execution_id)]
             assert events[-1] == "playbook.processed"
             assert events.count("playbook.processed") == 1
     seen = Seen()
-    said = [verify(SECRET, asked.headers, asked.body, seen=seen) for asked in web.asked]
-    assert {each["execution_id"] for each in said} == {run.execution_id for run in runs if run.name == "told"}
-    assert {each["event"] for each in said} == {"playbook.completed"}
+    deliveries = [verify(SECRET, request.headers, request.body, seen=seen) for request in web.requests]
+    assert {run["execution_id"] for run in deliveries} == {run.execution_id for run in runs if run.name == "told"}
+    assert {delivery["event"] for delivery in deliveries} == {"playbook.completed"}
 
 
 # -- notifications ----------------------------------------------------------------------------------------------------
@@ -357,10 +357,10 @@ workflow: [{{step: start, tool: {task}}}]
 async def run_to_its_end(tmp_path: Path, text: str, **settings: Any) -> None:
     """A run with its worker in this process; notifications are sent before it leaves."""
     values = {"home": str(tmp_path / "home"), "webhooks.allow_networks": "loopback", **settings}
-    async with embedded(Settings(values)) as here:
-        await here.start_worker()
-        started = await here.api.execute(ExecuteRequest(text))
-        assert await here.api.ended(started.execution_id, timeout_s=30)
+    async with embedded(Settings(values)) as runtime:
+        await runtime.start_worker()
+        started = await runtime.api.execute(ExecuteRequest(text))
+        assert await runtime.api.ended(started.execution_id, timeout_s=30)
 
 
 async def test_a_failed_run_tells_those_who_asked_for_failures(tmp_path: Path, web: Web) -> None:
@@ -372,7 +372,7 @@ async def test_a_failed_run_tells_those_who_asked_for_failures(tmp_path: Path, w
         f"on_success: [{{webhook: '{web.url('/never')}'}}]"
     )
     await run_to_its_end(tmp_path, notified(spec))
-    by_path = {asked.path: asked for asked in web.asked}
+    by_path = {request.path: request for request in web.requests}
     assert sorted(by_path) == ["/plain", "/signed"]
     assert "arclog-signature" not in by_path["/plain"].headers
     assert json.loads(by_path["/plain"].body)["error"]["message"] == "no rows"

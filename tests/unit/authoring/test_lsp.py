@@ -39,7 +39,7 @@ workflow:
 """
 
 
-def asked(text: str) -> tuple[Features, Place]:
+def features_at(text: str) -> tuple[Features, Place]:
     """Features of a text, and the place of its `|`."""
     before = text[: text.index("|")]
     place = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
@@ -47,7 +47,7 @@ def asked(text: str) -> tuple[Features, Place]:
 
 
 def words(text: str) -> set[str]:
-    features, place = asked(text)
+    features, place = features_at(text)
     return {candidate.word for candidate in features.complete(place)}
 
 
@@ -94,7 +94,7 @@ def test_completion_works_while_the_text_is_broken() -> None:
     ],
 )
 def test_hover(change: tuple[str, str], part: str) -> None:
-    features, place = asked(TEXT.replace(change[0], change[1], 1))
+    features, place = features_at(TEXT.replace(change[0], change[1], 1))
     text = features.hover(place)
     assert part in text
     assert bool(text) is bool(part)
@@ -120,7 +120,7 @@ def test_filters_are_known() -> None:
     ],
 )
 def test_definition(change: tuple[str, str], line: int | None) -> None:
-    features, place = asked(TEXT.replace(change[0], change[1], 1))
+    features, place = features_at(TEXT.replace(change[0], change[1], 1))
     target = features.definition(place)
     assert (None if target is None else target.line) == line
 

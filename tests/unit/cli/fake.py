@@ -93,7 +93,7 @@ class FakeApi:
         #: content of every stored result
         self.body = b""
         #: what lines the last reader of logs wanted
-        self.asked = ANY_LINE
+        self.log_filter = ANY_LINE
         #: how many events readers got
         self.handed_out = 0
 
@@ -217,7 +217,7 @@ class FakeApi:
     async def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
     ) -> builtins.list[dict[str, Any]]:
-        self.asked = where
+        self.log_filter = where
         matching = [line for line in self.run(execution_id).logs if line["position"] > after]
         if where.step:
             matching = [line for line in matching if line["step"] == where.step]
@@ -384,16 +384,16 @@ class FakeHome:
         self.held = ""
         self.elsewhere = ""
         self.death: Exception | None = None
-        self.here: FakeEmbedded | None = None
+        self.embedded: FakeEmbedded | None = None
 
     @asynccontextmanager
     async def open(self, settings: Any, *, read_only: bool = False) -> AsyncIterator[FakeEmbedded]:
         self.opened.append(read_only)
-        self.here = FakeEmbedded(self.api)
-        self.here.held = self.held
-        self.here.elsewhere = self.elsewhere
-        self.here.death = self.death
-        yield self.here
+        self.embedded = FakeEmbedded(self.api)
+        self.embedded.held = self.held
+        self.embedded.elsewhere = self.elsewhere
+        self.embedded.death = self.death
+        yield self.embedded
 
 
 def steps(*names: str) -> Iterator[tuple[str, dict[str, Any]]]:

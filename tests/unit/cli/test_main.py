@@ -62,7 +62,7 @@ def test_run_json_prints_exactly_the_summary(arclog, api, playbook, home):
     assert (summary["ctx"], summary["result"], summary["error"]) == ({"a": 1}, [1], None)
     assert api.requests[0].workload == {"a": {"b": 1}}
     assert api.requests[0].file == playbook
-    assert home.here.worked_on == [ID]
+    assert home.embedded.worked_on == [ID]
     assert home.opened == [False]
 
 
@@ -406,11 +406,11 @@ def test_what_logs_are_asked_for(arclog, api):
     )
     assert arclog("logs", ID, *words.split()).code == 0
     at = 1_769_860_800_000_000
-    assert api.asked == LogFilter("start", "fetch", (3, 1), ("stderr", "log"), "err", at)
+    assert api.log_filter == LogFilter("start", "fetch", (3, 1), ("stderr", "log"), "err", at)
     arclog("logs", ID, "--since", "90m")
-    assert 0 < time.time() - api.asked.since / 1e6 - 5400 < 60
+    assert 0 < time.time() - api.log_filter.since / 1e6 - 5400 < 60
     arclog("logs", ID)
-    assert api.asked == LogFilter()
+    assert api.log_filter == LogFilter()
 
 
 @pytest.mark.parametrize(
@@ -538,12 +538,12 @@ def test_resume_of_a_paused_run(arclog, api, home):
     done = arclog("resume", ID)
     assert done.code == 0
     assert "resumed on worker host-7-ab" in done.out
-    assert home.here.worked_on == []
+    assert home.embedded.worked_on == []
     assert [sent.signal for sent in api.signals] == ["RESUME"]
     home.elsewhere = ""
     run.paused = True
     done = arclog("resume", ID)
-    assert (done.code, home.here.worked_on) == (0, [ID])
+    assert (done.code, home.embedded.worked_on) == (0, [ID])
     assert "completed in" in done.out
 
 
@@ -555,7 +555,7 @@ def test_resume_goes_on_and_tells_only_what_is_new(arclog, api, home):
     done = arclog("resume", "last")
     assert done.code == 0
     assert done.out.splitlines() == ["✓ second  0.02 s", "end", f"✓ demo completed in 0.12 s · execution {ID}"]
-    assert home.here.worked_on == [ID]
+    assert home.embedded.worked_on == [ID]
 
 
 def test_resume_json(arclog, api):
@@ -575,7 +575,7 @@ def test_a_run_that_is_over_is_only_shown(arclog, api, home, run, code):
     done = arclog("resume", ID)
     assert done.code == code
     assert "has already ended" in done.out
-    assert home.here.worked_on == []
+    assert home.embedded.worked_on == []
     assert list(json.loads(arclog("resume", ID, "--json").out)) == SUMMARY_KEYS
 
 
@@ -585,7 +585,7 @@ def test_a_run_that_somebody_else_runs_is_not_resumed(arclog, api, home):
     done = arclog("resume", ID)
     assert done.code == 2
     assert "worker 7 runs it" in done.err
-    assert home.here.worked_on == []
+    assert home.embedded.worked_on == []
 
 
 # ── check, plan ──────────────────────────────────────────────────────────────────────────────────────────────────

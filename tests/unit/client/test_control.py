@@ -49,7 +49,7 @@ class Processes:
     async def call(self, operation: Operation[Any], *, body: Any) -> None:
         self.requests.append((operation.name, "", body))
 
-    def asked(self, operation: Operation[Any]) -> list[str]:
+    def servers_of(self, operation: Operation[Any]) -> list[str]:
         return [server for name, server, _ in self.requests if name == operation.name]
 
 
@@ -86,19 +86,19 @@ async def test_reports_go_to_the_process_that_granted_the_command(control: Remot
     claiming = asyncio.ensure_future(control.claim(WORKER, 10, WAIT_S))
     await a_turn()
     processes.claims["b"].set_result([command(7)])
-    assert [each.execution_id for each in await claiming] == [7]
+    assert [run.execution_id for run in await claiming] == [7]
     processes.elsewhere = "a"
     await control.report(report(7))
     await control.report(report(8))
     await control.report(report(8))
-    assert processes.asked(ops.REPORT) == ["b", "", "a"]
+    assert processes.servers_of(ops.REPORT) == ["b", "", "a"]
 
 
 async def test_reports_follow_a_run_to_another_process(control: RemoteControl, processes: Processes) -> None:
     processes.gone, processes.elsewhere = {"a"}, "b"
     await control.report(report(1))
     await control.report(report(1))
-    assert processes.asked(ops.REPORT) == ["a", "b"]
+    assert processes.servers_of(ops.REPORT) == ["a", "b"]
 
 
 async def test_a_claim_waits_at_each_process(control: RemoteControl, processes: Processes) -> None:
@@ -125,7 +125,7 @@ async def test_a_wait_counts_from_the_call(control: RemoteControl, processes: Pr
     claiming = asyncio.ensure_future(control.claim(WORKER, 10, WAIT_S))
     await a_turn()
     processes.claims["a"].set_result([command(1, waited_ms=30)])
-    assert [each.waited_ms for each in await claiming] == [30]
+    assert [claimed.waited_ms for claimed in await claiming] == [30]
     await asyncio.sleep(0.05)
     claiming = asyncio.ensure_future(control.claim(WORKER, 9, WAIT_S))
     await a_turn()
@@ -194,7 +194,7 @@ async def test_a_process_that_is_gone_is_asked_no_more(control: RemoteControl, p
     await claiming
     claiming = asyncio.ensure_future(control.claim(WORKER, 10, WAIT_S))
     await a_turn()
-    assert processes.asked(ops.CLAIM) == ["a", "b", "c"]
+    assert processes.servers_of(ops.CLAIM) == ["a", "b", "c"]
     claiming.cancel()
 
 
@@ -208,5 +208,5 @@ async def test_each_process_learns_what_it_granted(control: RemoteControl, proce
     assert await watching == [Revocation(1002)]
     watching = asyncio.ensure_future(control.revoked("far", WAIT_S, held[:1]))
     await a_turn()
-    assert processes.asked(ops.REVOKED) == ["a", "b", "b"]
+    assert processes.servers_of(ops.REVOKED) == ["a", "b", "b"]
     watching.cancel()

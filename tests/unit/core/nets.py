@@ -36,9 +36,9 @@ class Net:
         self.clock = 0
         self.put(Request("p", 1, {}))
 
-    def put(self, given: Input) -> None:
+    def put(self, incoming: Input) -> None:
         self.clock += 1
-        txn = decide(self.program, self.state, given, self.clock, self.clock * 1_000_000)
+        txn = decide(self.program, self.state, incoming, self.clock, self.clock * 1_000_000)
         assert txn.refused is None, txn.refused
         self.log += txn.events
         again = State(execution_id=1)

@@ -31,8 +31,8 @@ class Core:
         self.next_id = 1000
         self.reports: dict[tuple[int, int], int] = {}
 
-    def put(self, given: Input) -> Txn:
-        txn = decide(self.program, self.state, given, NOW, self.next_id)
+    def put(self, incoming: Input) -> Txn:
+        txn = decide(self.program, self.state, incoming, NOW, self.next_id)
         self.events += txn.events
         self.next_id = moved(self.next_id, max(len(txn.events), 1))
         return txn

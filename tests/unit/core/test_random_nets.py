@@ -113,4 +113,4 @@ def test_without_cycles_the_order_of_the_branches_decides_nothing(group):
             net = finished(Net(program), Random(order), 0.0)
             seen.append((net.state.status, sorted(net.state.runs.items()), sorted(map(str, net.failures()))))
         if seen[0][0] == "COMPLETED":
-            assert all(one == seen[0] for one in seen), f"seed {seed}: {seen}"
+            assert all(ending == seen[0] for ending in seen), f"seed {seed}: {seen}"

@@ -84,58 +84,58 @@ workflow:
 """
 
 
-async def tell(world: World, signal: str, **more: Any) -> None:
+async def signal_run(world: World, signal: str, **more: Any) -> None:
     number = len(await world.stored())
     request = SignalRequest(signal, f"sig-{number}", "because", **more)
-    answer = await world.here.api.signal(str(world.execution_id), request)
+    answer = await world.current_life.api.signal(str(world.execution_id), request)
     assert answer.accepted, answer.message
 
 
 async def _paused_twice(world: World) -> None:
     for _ in range(2):
         await asyncio.sleep(5)
-        await tell(world, "PAUSE")
+        await signal_run(world, "PAUSE")
         await asyncio.sleep(50)
-        await tell(world, "RESUME")
+        await signal_run(world, "RESUME")
 
 
 async def _withdrawn_pause(world: World) -> None:
     await asyncio.sleep(5)
-    await tell(world, "PAUSE")
-    await tell(world, "RESUME")
+    await signal_run(world, "PAUSE")
+    await signal_run(world, "RESUME")
 
 
 async def _restarted(world: World) -> None:
     await asyncio.sleep(5)
-    await tell(world, "RETRY_STEP", step="start")
+    await signal_run(world, "RETRY_STEP", step="start")
 
 
 async def _restarted_at_once(world: World) -> None:
     """Claimed, and nothing reported yet."""
     await asyncio.sleep(0.1)
     assert [command.state for command in await world.store.commands(world.execution_id)] == ["claimed"]
-    await tell(world, "RETRY_STEP", step="start")
+    await signal_run(world, "RETRY_STEP", step="start")
 
 
 async def _fired_again(world: World) -> None:
     await asyncio.sleep(5)
-    await tell(world, "UPDATE_PARAMS", data={"fixed": True})
-    await tell(world, "RETRY_STEP", step="bad")
+    await signal_run(world, "UPDATE_PARAMS", data={"fixed": True})
+    await signal_run(world, "RETRY_STEP", step="bad")
 
 
 async def _skipped(world: World) -> None:
     await asyncio.sleep(15)
-    await tell(world, "SKIP_STEP", step="start")
+    await signal_run(world, "SKIP_STEP", step="start")
 
 
 async def _cancelled(world: World) -> None:
     await asyncio.sleep(15)
-    await tell(world, "CANCEL")
+    await signal_run(world, "CANCEL")
 
 
 async def _approved(world: World) -> None:
     await asyncio.sleep(15)
-    await tell(world, "APPROVE")
+    await signal_run(world, "APPROVE")
 
 
 async def _lost(world: World) -> None:
@@ -183,8 +183,8 @@ def log_of(name: str) -> tuple[dict[str, Any], ...]:
             life.start_sweeper()
             life.start_worker("first")
             await script(world)
-            await world.here.api.ended(str(world.execution_id), timeout_s=7000)
-            return await world.here.api.events(str(world.execution_id), limit=100_000)
+            await world.current_life.api.ended(str(world.execution_id), timeout_s=7000)
+            return await world.current_life.api.events(str(world.execution_id), limit=100_000)
 
     log: Log = run_virtually(main())
     assert log[-1]["event_type"] == "playbook.processed"

@@ -25,16 +25,16 @@ async def forked_everywhere(name: str, every: int) -> None:
     async with World((GOLDEN / f"{name}.yaml").read_text(encoding="utf-8")) as world:
         end = await world.run()
         stored = await world.stored()
-        started = next((one.seq for one in stored if one.event.type == "workflow.started"), 0)
+        started = next((entry.seq for entry in stored if entry.event.type == "workflow.started"), 0)
         if not started:
             return
         for seq in range(started, len(stored) - 3, every):
             state = await went_on(world, ForkRequest(at=seq))
             assert state.status == end.status, f"forked at {seq}: {state.error}"
             stored_new = await log_of(world, state.execution_id)
-            check_events([one.event for one in stored_new])
-            found = await replay_of(world, state.execution_id)
-            assert found.difference is None, f"forked at {seq}"
+            check_events([entry.event for entry in stored_new])
+            replayed = await replay_of(world, state.execution_id)
+            assert replayed.difference is None, f"forked at {seq}"
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in GOLDEN.glob("*.yaml"))[::3])
@@ -112,7 +112,7 @@ def test_a_task_without_a_name_keeps_its_place_in_a_step_that_has_a_new_one() ->
         async with World(UNNAMED) as world:
             end = await world.run()
             stored = await world.stored()
-            started = next(one.seq for one in stored if one.event.type == "workflow.started")
+            started = next(entry.seq for entry in stored if entry.event.type == "workflow.started")
             changed = UNNAMED.replace("step: each", "step: every")
             for seq in range(started, len(stored) - 2):
                 state = await went_on(world, ForkRequest(at=seq, playbook=changed, map={"each": "every"}))
@@ -148,8 +148,8 @@ workflow:
 
 async def test_forks_of_a_run_that_goes_on_share_its_slots(tmp_path: Path) -> None:
     """A run holds one of two slots and still goes on; two forks of it want the other one at the same moment."""
-    async with embedded(Settings({"home": str(tmp_path)})) as here:
-        api = here.api
+    async with embedded(Settings({"home": str(tmp_path)})) as runtime:
+        api = runtime.api
         source = (await api.execute(ExecuteRequest(SLOTS))).execution_id
         at = (await api.events(source, types=("workflow.started",)))[0]["seq"]
         answers = await asyncio.gather(
@@ -182,11 +182,11 @@ def test_a_fork_of_a_fork_goes_on_from_any_event_of_either() -> None:
     async def go() -> None:
         async with World(TWICE) as world:
             await world.run()
-            api = world.here.api
+            api = world.current_life.api
             head = len(await world.stored())
             for at in range(6, head, 7):
                 first = await went_on(world, ForkRequest(at=at))
-                (summary,) = [one for one in await api.list(limit=1) if one.execution_id == str(first.execution_id)]
+                (summary,) = [run for run in await api.list(limit=1) if run.execution_id == str(first.execution_id)]
                 shared = (await log_of(world, first.execution_id))[0].event.payload["origin"]["events"]
                 for again in {max(4, shared - 1), shared, shared + 2}:
                     second = await went_on(world, ForkRequest(at=again), first.execution_id)
@@ -201,7 +201,7 @@ def test_a_fork_of_a_fork_goes_on_from_any_event_of_either() -> None:
                         (stored,) = await world.store.results(state.execution_id)
                         assert stored.execution_id == state.execution_id
                         assert (await replay_of(world, state.execution_id)).difference is None
-                        check_events([one.event for one in await log_of(world, state.execution_id)])
+                        check_events([entry.event for entry in await log_of(world, state.execution_id)])
                 assert summary.state == "COMPLETED"
 
     run_virtually(go())

@@ -18,7 +18,12 @@ CASES = sorted(path.stem for path in GOLDEN.glob("*.yaml"))
 
 
 def replayed(program: Program, stored: list[StoredEvent]) -> Checked:
-    return check(program, stored[0].execution_id, [one.event for one in stored], [one.event_id for one in stored])
+    return check(
+        program,
+        stored[0].execution_id,
+        [entry.event for entry in stored],
+        [stored_event.event_id for stored_event in stored],
+    )
 
 
 async def checked(name: str) -> Checked:
@@ -29,25 +34,25 @@ async def checked(name: str) -> Checked:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_log_of_a_run_is_decided_again_as_it_was(name: str) -> None:
-    found = run_virtually(checked(name))
-    assert found.difference is None
-    assert found.folded == 0
+    outcome = run_virtually(checked(name))
+    assert outcome.difference is None
+    assert outcome.folded == 0
 
 
 async def checked_ending(name: str) -> list[Checked]:
     async with await run(ENDINGS[name]) as world:
-        found: list[Checked] = []
+        checks: list[Checked] = []
         for record in await world.store.executions(limit=100):
-            program = await world.here.engine.live.program(record.new.plan)
-            found.append(replayed(program, await world.store.events(record.execution_id, limit=100_000)))
-        return found
+            program = await world.current_life.engine.live.program(record.new.plan)
+            checks.append(replayed(program, await world.store.events(record.execution_id, limit=100_000)))
+        return checks
 
 
 @pytest.mark.parametrize("name", ENDINGS)
 def test_so_is_the_log_of_a_run_that_something_ended(name: str) -> None:
-    for found in run_virtually(checked_ending(name)):
-        assert found.difference is None
-        assert found.folded == 0
+    for checked in run_virtually(checked_ending(name)):
+        assert checked.difference is None
+        assert checked.folded == 0
 
 
 def test_it_gives_way_before_every_decision() -> None:
@@ -56,10 +61,10 @@ def test_it_gives_way_before_every_decision() -> None:
         async with World((GOLDEN / f"{CASES[0]}.yaml").read_text(encoding="utf-8")) as world:
             await world.run()
             stored = await world.stored()
-            events, ids = [one.event for one in stored], [one.event_id for one in stored]
-            found = check(world.program, stored[0].execution_id, events, ids, give_way=lambda: calls.append(None))
-        return found, len(calls)
+            events, ids = [entry.event for entry in stored], [stored_event.event_id for stored_event in stored]
+            findings = check(world.program, stored[0].execution_id, events, ids, give_way=lambda: calls.append(None))
+        return findings, len(calls)
 
-    found, calls = run_virtually(main())
-    assert found.difference is None
-    assert calls == found.decisions > 1
+    checked, calls = run_virtually(main())
+    assert checked.difference is None
+    assert calls == checked.decisions > 1

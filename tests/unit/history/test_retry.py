@@ -44,7 +44,7 @@ async def retried(text: str, request: ForkRequest, workload: dict[str, Any] | No
         again = await replay_of(world, after.execution_id)
         assert again.difference is None
         stored = await log_of(world, after.execution_id)
-        assert [one.seq for one in stored] == list(range(1, len(stored) + 1))
+        assert [stored_event.seq for stored_event in stored] == list(range(1, len(stored) + 1))
         return before, after, called(world, made), called(world)[:made]
 
 
@@ -80,7 +80,7 @@ workflow:
 
 @pytest.mark.parametrize("text", [*map(looped, SPECS.values()), NESTED], ids=[*SPECS, "nested"])
 def test_items_that_run_again_take_no_time_between_the_two_runs(text: str) -> None:
-    async def main() -> list[int]:
+    async def main() -> list[float]:
         async with World(text) as world:
             await world.run()
             await asyncio.sleep(5000)
@@ -158,7 +158,7 @@ async def refused(text: str, request: ForkRequest, *, running: bool = False) -> 
             await world.start()
         else:
             await world.run()
-        await world.here.api.fork(str(world.execution_id), request)
+        await world.current_life.api.fork(str(world.execution_id), request)
 
 
 def test_what_cannot_be_retried_is_refused() -> None:
@@ -181,8 +181,8 @@ async def retried_ending(name: str) -> None:
             return
         state = await went_on(world, ForkRequest(failed=True))
         assert state.terminal is not None
-        found = await replay_of(world, state.execution_id)
-        assert found.difference is None
+        replayed = await replay_of(world, state.execution_id)
+        assert replayed.difference is None
         # A retry can be retried.
         if state.status != "COMPLETED":
             state = await went_on(world, ForkRequest(failed=True), state.execution_id)

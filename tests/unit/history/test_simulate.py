@@ -50,34 +50,38 @@ async def tried(
     **world: Any,
 ) -> tuple[Simulated, Compared, int]:
     """Run a playbook, then simulate a changed one; how many calls the simulation made, too."""
-    async with World(text, **world) as here:
-        await here.run()
-        calls = len(here.ledger.calls)
-        events = await here.events()
-        body = net.encode(build_or_raise(changed, "changed.yaml", SPECS, here.settings))
+    async with World(text, **world) as original:
+        await original.run()
+        calls = len(original.ledger.calls)
+        events = await original.events()
+        body = net.encode(build_or_raise(changed, "changed.yaml", SPECS, original.settings))
         program = Program(net.decode(body), net.digest(body))
-        asked = events[0].payload
-        request = Request(asked["path"], 1, {**(asked.get("workload") or {}), **(workload or {})}, asked["scope"])
-        found = simulate(
-            program, here.execution_id, events, here.program, request, renamed or {}, Limits(), strict=strict
+        payload = events[0].payload
+        request = Request(payload["path"], 1, {**(payload.get("workload") or {}), **(workload or {})}, payload["scope"])
+        simulation = simulate(
+            program, original.execution_id, events, original.program, request, renamed or {}, Limits(), strict=strict
         )
-        return found, compared(await here.events(), found, renamed or {}), len(here.ledger.calls) - calls
+        return (
+            simulation,
+            compared(await original.events(), simulation, renamed or {}),
+            len(original.ledger.calls) - calls,
+        )
 
 
 def test_an_unchanged_playbook_takes_the_same_path_and_calls_nothing() -> None:
-    found, beside, calls = run_virtually(tried(ORDER, ORDER))
+    simulated, beside, calls = run_virtually(tried(ORDER, ORDER))
     assert (beside.verdict, beside.parting, calls) == ("same", None, 0)
-    assert (found.unanswered, found.assumed, found.state.status) == ([], [], "COMPLETED")
+    assert (simulated.unanswered, simulated.assumed, simulated.state.status) == ([], [], "COMPLETED")
     assert beside.simulated.result == 25
 
 
 def test_a_changed_condition_is_said_with_the_call_that_has_no_answer() -> None:
-    found, beside, _ = run_virtually(tried(ORDER, ORDER.replace("> 100", "> 20")))
+    simulated, beside, _ = run_virtually(tried(ORDER, ORDER.replace("> 100", "> 20")))
     assert beside.verdict == "path"
     assert beside.parting is not None
     assert (beside.parting.step, beside.parting.what) == ("price", "routing")
     assert beside.parting.cause == "after step price the run went to ship; it would go to review"
-    assert [(call.step, call.task, call.reason) for call in found.unanswered] == [
+    assert [(call.step, call.task, call.reason) for call in simulated.unanswered] == [
         ("review", "review_task", "no such call was recorded")
     ]
     assert beside.simulated.state == "OPEN"
@@ -91,13 +95,13 @@ def test_the_result_of_the_same_path_may_differ() -> None:
 
 def test_a_call_with_other_inputs_is_answered_and_said_and_has_no_answer_when_that_is_strict() -> None:
     changed = ORDER.replace('returns: "{{ price.total }}"', 'returns: "{{ price.total + 1 }}"')
-    found, beside, _ = run_virtually(tried(ORDER, changed))
-    assert [(call.task, call.reason, call.inputs) for call in found.assumed] == [
+    simulated, beside, _ = run_virtually(tried(ORDER, changed))
+    assert [(call.task, call.reason, call.inputs) for call in simulated.assumed] == [
         ("ship_task", "its inputs were others then", {"returns": 26})
     ]
     assert beside.verdict == "same"
-    found, beside, _ = run_virtually(tried(ORDER, changed, strict=True))
-    assert (beside.verdict, [call.task for call in found.unanswered]) == ("unanswered", ["ship_task"])
+    simulated, beside, _ = run_virtually(tried(ORDER, changed, strict=True))
+    assert (beside.verdict, [call.task for call in simulated.unanswered]) == ("unanswered", ["ship_task"])
 
 
 @pytest.mark.parametrize("name", ["name: ship_task, ", ""])
@@ -105,8 +109,8 @@ def test_steps_that_were_renamed_keep_their_answers(name: str) -> None:
     """Also where a task has no name and is called after its step."""
     tool = 'tool: {kind: act, returns: "{{ price'
     changed = ORDER.replace("step: ship", "step: send").replace(tool, tool.replace("{kind", f"{{{name}kind"))
-    found, beside, _ = run_virtually(tried(ORDER, changed, renamed={"ship": "send"}))
-    assert (beside.verdict, found.unanswered) == ("same", [])
+    simulated, beside, _ = run_virtually(tried(ORDER, changed, renamed={"ship": "send"}))
+    assert (beside.verdict, simulated.unanswered) == ("same", [])
 
 
 RETRIED = """
@@ -128,8 +132,8 @@ workflow:
 
 
 def test_attempts_and_waits_have_their_recorded_outcomes() -> None:
-    found, beside, _ = run_virtually(tried(RETRIED, RETRIED))
-    assert (beside.verdict, beside.simulated.result, found.assumed) == ("same", "fine", [])
+    simulated, beside, _ = run_virtually(tried(RETRIED, RETRIED))
+    assert (beside.verdict, beside.simulated.result, simulated.assumed) == ("same", "fine", [])
     fewer = RETRIED.replace("attempts: 3", "attempts: 2")
     _, beside, _ = run_virtually(tried(RETRIED, fewer))
     assert beside.parting is not None
@@ -157,8 +161,8 @@ def test_items_have_their_own_answers() -> None:
     _, beside, _ = run_virtually(tried(LOOP, LOOP, workload={"limit": 4}))
     assert beside.parting is not None
     assert beside.parting.cause == "3 items of step each failed; 2 would fail"
-    found, beside, _ = run_virtually(tried(LOOP, LOOP.replace("range(6)", "range(7)")))
-    assert [call.item for call in found.unanswered] == [(6,)]
+    simulated, beside, _ = run_virtually(tried(LOOP, LOOP.replace("range(6)", "range(7)")))
+    assert [call.item for call in simulated.unanswered] == [(6,)]
 
 
 def test_a_run_without_an_end_is_cut() -> None:
@@ -174,26 +178,26 @@ workflow:
 """
 
     async def go() -> Simulated:
-        async with World(ORDER) as here:
-            await here.run()
-            events = await here.events()
-            body = net.encode(build_or_raise(endless, "x.yaml", SPECS, here.settings))
+        async with World(ORDER) as world:
+            await world.run()
+            events = await world.events()
+            body = net.encode(build_or_raise(endless, "x.yaml", SPECS, world.settings))
             program = Program(net.decode(body), net.digest(body))
             limits = Limits(max_events=500)
-            return simulate(program, here.execution_id, events, here.program, Request("x", 1, {}), {}, limits)
+            return simulate(program, world.execution_id, events, world.program, Request("x", 1, {}), {}, limits)
 
-    found = run_virtually(go())
-    assert found.is_cut
-    assert len(found.events) < 1500
+    outcome = run_virtually(go())
+    assert outcome.is_cut
+    assert len(outcome.events) < 1500
 
 
 def again(program: Program, execution_id: int, events: list[Event]) -> Compared:
     """Simulate the playbook that ran."""
-    asked = events[0].payload
-    request = Request(asked["path"], int(asked["version"]), asked.get("workload") or {}, asked["scope"])
-    found = simulate(program, execution_id, events, program, request, {}, Limits())
-    assert found.assumed == []
-    return compared(events, found, {})
+    payload = events[0].payload
+    request = Request(payload["path"], int(payload["version"]), payload.get("workload") or {}, payload["scope"])
+    simulation = simulate(program, execution_id, events, program, request, {}, Limits())
+    assert simulation.assumed == []
+    return compared(events, simulation, {})
 
 
 async def recorded(text: str) -> tuple[Program, int, list[Event]]:
@@ -211,18 +215,18 @@ def test_the_playbook_that_ran_takes_the_path_that_it_took(name: str) -> None:
 @pytest.mark.parametrize("group", range(4))
 def test_so_does_any_playbook(group: int) -> None:
     for seed in range(group * 20, group * 20 + 20):
-        found = again(*run_virtually(recorded(by_seed(seed).text)))
-        assert found.verdict == "same", (seed, found)
+        simulated = again(*run_virtually(recorded(by_seed(seed).text)))
+        assert simulated.verdict == "same", (seed, simulated)
 
 
 async def ended(name: str) -> list[tuple[Program, int, list[Event]]]:
     async with await run_ending(ENDINGS[name]) as world:
-        found = []
+        logs = []
         for record in await world.store.executions(limit=100):
-            program = await world.here.engine.live.program(record.new.plan)
+            program = await world.current_life.engine.live.program(record.new.plan)
             stored = await world.store.events(record.execution_id, limit=100_000)
-            found.append((program, record.execution_id, [one.event for one in stored]))
-        return found
+            logs.append((program, record.execution_id, [entry.event for entry in stored]))
+        return logs
 
 
 @pytest.mark.parametrize("name", ENDINGS)

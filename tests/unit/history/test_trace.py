@@ -39,9 +39,9 @@ workflow:
 
 
 async def traced(path: str, text: str = TEXT, **world: Any) -> Trace:
-    async with World(text, **world) as here:
-        await here.run()
-        return await here.here.api.trace(str(here.execution_id), path)
+    async with World(text, **world) as simulated:
+        await simulated.run()
+        return await simulated.current_life.api.trace(str(simulated.execution_id), path)
 
 
 def leaves(node: TraceNode) -> Iterator[TraceNode]:
@@ -58,8 +58,8 @@ def below(node: TraceNode, *names: str) -> TraceNode:
 
 
 def test_a_number_is_followed_through_ctx_items_args_and_outcomes_to_the_workload() -> None:
-    found = run_virtually(traced("result.total", workload={"ids": [4, 5]}))
-    root = found.node
+    outcome = run_virtually(traced("result.total", workload={"ids": [4, 5]}))
+    root = outcome.node
     assert (root.what, root.value, root.template, root.source) == ("result", 90, "{{ ctx.sum }}", "4:36")
     added = below(root, "ctx.sum", "each.add.set_ctx.sum", "each.add.data")
     assert (added.value, added.item, added.kind, added.source) == (90, [1], "noop", "15:16")
@@ -118,11 +118,11 @@ def test_a_called_run_is_followed_into() -> None:
     text = "metadata: {name: outer}\nworkflow: [{step: call, tool: {kind: playbook, path: inner, args: {n: 7}}}]\n"
 
     async def go() -> Trace:
-        async with World(text) as here:
-            here.begin_life()
-            await here.register(child)
-            await here.run()
-            return await here.here.api.trace(str(here.execution_id), "result.m")
+        async with World(text) as world:
+            world.begin_life()
+            await world.register(child)
+            await world.run()
+            return await world.current_life.api.trace(str(world.execution_id), "result.m")
 
     call = below(run_virtually(go()).node, "call.call_task.m")
     inner = call.sources[0]
@@ -135,8 +135,8 @@ def test_what_a_run_does_not_have_is_refused_and_many_sources_are_cut() -> None:
     with pytest.raises(RequestRejected, match=r"has no value 'nowhere\.x'"):
         run_virtually(traced("nowhere.x"))
     many = TEXT.replace("ids: [1, 2, 3]", f"ids: {list(range(120))}")
-    found = run_virtually(traced("result.total", many))
-    assert found.is_cut
+    outcome = run_virtually(traced("result.total", many))
+    assert outcome.is_cut
 
 
 LEAVES = """
@@ -158,18 +158,18 @@ async def test_a_number_is_followed_to_its_query_and_a_text_to_its_file(tmp_path
         connection.executemany("insert into orders values (?)", [(1,), (20,), (22,)])
     (tmp_path / "notes.json").write_text('{"text": "fine"}', encoding="utf-8")
     settings = Settings({"home": str(tmp_path / "home"), "object.file_root": str(tmp_path)})
-    async with embedded(settings) as here:
-        await here.start_worker()
-        started = await here.api.execute(ExecuteRequest(LEAVES.replace("FOLDER", str(tmp_path))))
-        assert await here.api.ended(started.execution_id, timeout_s=60)
+    async with embedded(settings) as runtime:
+        await runtime.start_worker()
+        started = await runtime.api.execute(ExecuteRequest(LEAVES.replace("FOLDER", str(tmp_path))))
+        assert await runtime.api.ended(started.execution_id, timeout_s=60)
         total, text = [
-            (await here.api.trace(started.execution_id, path)).node for path in ("result.total", "result.text")
+            (await runtime.api.trace(started.execution_id, path)).node for path in ("result.total", "result.text")
         ]
-    asked = below(total, "sum.sum_task.data[0].total")
-    assert (total.value, asked.value, asked.kind, asked.source) == (42, 42, "sqlite", "7:11")
-    assert "sum(n) as total from orders" in str(asked.origin["command"])
-    assert asked.seq > 0
-    assert {leaf.name for leaf in leaves(asked)} == {"workload.least"}
+    query_node = below(total, "sum.sum_task.data[0].total")
+    assert (total.value, query_node.value, query_node.kind, query_node.source) == (42, 42, "sqlite", "7:11")
+    assert "sum(n) as total from orders" in str(query_node.origin["command"])
+    assert query_node.seq > 0
+    assert {leaf.name for leaf in leaves(query_node)} == {"workload.least"}
     got = below(text, "read.read_task.data.text")
     assert (text.value, got.value, got.kind, got.sources) == ("fine", "fine", "object", [])
     assert got.origin["url"] == f"file://{tmp_path}/notes.json"
@@ -207,7 +207,7 @@ def test_a_value_that_a_changed_step_computed_before_a_retry_is_not_given_the_ne
     async def main() -> tuple[list[str], list[Trace]]:
         async with World(ITEMS) as world:
             await world.run()
-            api, runs = world.here.api, [str(world.execution_id)]
+            api, runs = world.current_life.api, [str(world.execution_id)]
             fixed = ITEMS.replace("start.data / iter.n", "start.data + iter.n")
             # The fork has the playbook of the retry, and events that are older than that playbook.
             for request in (ForkRequest(failed=True, playbook=fixed), ForkRequest(step="end")):
@@ -279,8 +279,10 @@ def test_a_signal_that_set_ctx_is_the_value_of_its_key() -> None:
     async def main() -> Trace:
         async with World("metadata: {name: held}\nworkflow: [{step: a, tool: {kind: wait, signal: go}}]\n") as world:
             await world.start()
-            await world.here.api.signal(str(world.execution_id), SignalRequest("UPDATE_PARAMS", data={"n": {"m": 4}}))
-            return await world.here.api.trace(str(world.execution_id), "ctx.n.m")
+            await world.current_life.api.signal(
+                str(world.execution_id), SignalRequest("UPDATE_PARAMS", data={"n": {"m": 4}})
+            )
+            return await world.current_life.api.trace(str(world.execution_id), "ctx.n.m")
 
     trace = run_virtually(main())
     assert (trace.node.value, trace.node.seq > 0) == (4, True)
@@ -290,7 +292,7 @@ def test_a_run_without_a_result_says_so() -> None:
     async def main() -> None:
         async with World("metadata: {name: held}\nworkflow: [{step: a, tool: {kind: wait, signal: go}}]\n") as world:
             await world.start()
-            await world.here.api.trace(str(world.execution_id), "result")
+            await world.current_life.api.trace(str(world.execution_id), "result")
 
     with pytest.raises(RequestRejected, match="has no value 'result'; the run has not recorded a result"):
         run_virtually(main())

@@ -55,13 +55,14 @@ async def working(home: Path) -> AsyncIterator[Embedded]:
         yield runtime
 
 
-async def started(here: Embedded) -> str:
-    execution_id = (await here.api.execute(ExecuteRequest(playbook=PLAYBOOK))).execution_id
+async def started(embedded_runtime: Embedded) -> str:
+    execution_id = (await embedded_runtime.api.execute(ExecuteRequest(playbook=PLAYBOOK))).execution_id
     head = 0
     while (
-        not (await here.api.why(execution_id)).waits or (await here.api.why(execution_id)).waits[0].what != "approval"
+        not (await embedded_runtime.api.why(execution_id)).waits
+        or (await embedded_runtime.api.why(execution_id)).waits[0].what != "approval"
     ):
-        head = await here.api.wait(execution_id, after=head)
+        head = await embedded_runtime.api.wait(execution_id, after=head)
     return execution_id
 
 
@@ -86,8 +87,8 @@ async def test_a_log_of_an_older_release_replays_and_goes_on(tmp_path: Path) -> 
     LIFTS["signal.received", 1] = lambda payload: {**payload, "lifted": True}
     try:
         async with working(tmp_path) as runtime:
-            told = await runtime.api.events(execution_id, types=("signal.received",))
-            assert [event["payload"].get("lifted") for event in told] == [True]
+            events = await runtime.api.events(execution_id, types=("signal.received",))
+            assert [event["payload"].get("lifted") for event in events] == [True]
             assert (await runtime.api.signal(execution_id, SignalRequest("APPROVE", "s2"))).accepted
             assert await runtime.api.ended(execution_id, timeout_s=30)
             assert (await runtime.api.summary(execution_id)).state == "COMPLETED"
@@ -97,9 +98,9 @@ async def test_a_log_of_an_older_release_replays_and_goes_on(tmp_path: Path) -> 
 
 
 @asynccontextmanager
-async def a_newer_release(here: Embedded, execution_id: str) -> AsyncIterator[None]:
+async def a_newer_release(embedded_runtime: Embedded, execution_id: str) -> AsyncIterator[None]:
     """One that knows a type more has written it into a log."""
-    record = await here.engine.store.execution(int(execution_id))
+    record = await embedded_runtime.engine.store.execution(int(execution_id))
     assert record is not None
     REGISTRY[FUTURE] = EventType(FUTURE, 60, "playbook", ("server",), ("success",), "It is elsewhere now.")
     BITS[FUTURE] = 1 << 60
@@ -107,9 +108,9 @@ async def a_newer_release(here: Embedded, execution_id: str) -> AsyncIterator[No
     try:
         from arclog.ports.storage.store import Append
 
-        event = Event(FUTURE, here.engine.clock.now(), payload={"to": "mars"})
-        base = here.engine.minter.next_id()
-        await here.engine.store.append(Append(record.execution_id, record.head, [event], base, record.now))
+        event = Event(FUTURE, embedded_runtime.engine.clock.now(), payload={"to": "mars"})
+        base = embedded_runtime.engine.minter.next_id()
+        await embedded_runtime.engine.store.append(Append(record.execution_id, record.head, [event], base, record.now))
     finally:
         del REGISTRY[FUTURE], BITS[FUTURE], rows._KINDS[FUTURE]
     yield

@@ -15,7 +15,7 @@ def converted(declared: dict[str, Any], value: Any) -> tuple[Any, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("declared", "given", "made"),
+    ("declared", "values", "made"),
     [
         ({"type": "integer"}, "42", 42),
         ({"type": "integer"}, 3.0, 3),
@@ -35,12 +35,12 @@ def converted(declared: dict[str, Any], value: Any) -> tuple[Any, list[str]]:
         ({}, {"any": [1]}, {"any": [1]}),
     ],
 )
-def test_what_fits_is_converted(declared: dict[str, Any], given: Any, made: Any) -> None:
-    assert converted(declared, given) == (made, [])
+def test_what_fits_is_converted(declared: dict[str, Any], values: Any, made: Any) -> None:
+    assert converted(declared, values) == (made, [])
 
 
 @pytest.mark.parametrize(
-    ("declared", "given", "fault"),
+    ("declared", "values", "fault"),
     [
         ({"type": "integer"}, 1.5, "x: expected an integer, found 1.5"),
         ({"type": "integer"}, True, "x: expected an integer, found true"),
@@ -59,8 +59,8 @@ def test_what_fits_is_converted(declared: dict[str, Any], given: Any, made: Any)
         ({"type": "object", "properties": {"key": {"required": True, "type": "list"}}}, {}, "x.key: is required (a list)"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_named(declared: dict[str, Any], given: Any, fault: str) -> None:
-    assert converted(declared, given)[1] == [fault]
+def test_what_does_not_fit_is_named(declared: dict[str, Any], values: Any, fault: str) -> None:
+    assert converted(declared, values)[1] == [fault]
 
 
 def test_all_faults_come_at_once_and_are_bounded() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arclog.core.flow.pipeline import Ask, Frame, Over, asked, conclude, fold, next_move, started
+from arclog.core.flow.pipeline import Ask, Frame, Over, conclude, fold, guarded_move, next_move, started
 from arclog.model.commands import Captured, Pipeline
 from arclog.model.errors import Position
 from arclog.plan import draw
@@ -31,7 +31,7 @@ def walk(step: StepPlan, ctx: dict | None = None, most: int = 500) -> tuple[list
     while True:
         move = next_move(pipeline, program, most)
         if isinstance(move, Ask):
-            move = asked(pipeline, program, frame, most)
+            move = guarded_move(pipeline, program, frame, most)
         if isinstance(move, Over):
             return trace, "done" if move.error is None else move.error["message"]
         trace.append(move.task.plan.name)

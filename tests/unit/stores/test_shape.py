@@ -42,9 +42,9 @@ def test_a_part_is_in_the_same_module_of_every_store() -> None:
 def test_methods_have_the_signatures_of_the_port(store: type) -> None:
     for name, method in inspect.getmembers(Store, inspect.isfunction):
         if not name.startswith("_"):
-            wanted, given = inspect.signature(method).parameters, inspect.signature(getattr(store, name)).parameters
-            assert [(each.name, each.kind, each.default) for each in wanted.values()] == [
-                (each.name, each.kind, each.default) for each in given.values()
+            expected, actual = inspect.signature(method).parameters, inspect.signature(getattr(store, name)).parameters
+            assert [(parameter.name, parameter.kind, parameter.default) for parameter in expected.values()] == [
+                (parameter.name, parameter.kind, parameter.default) for parameter in actual.values()
             ], name
 
 

@@ -105,31 +105,32 @@ class Shares(RuleBasedStateMachine):
         needs = tuple(sorted(resources))
         work = [Known(self.new_id(), execution, pool, tenant, order, needs) for order in orders]
         issue = [
-            NewCommand(each.id, "s", 1, ("noop",), pool, order=each.order, resources=each.resources) for each in work
+            NewCommand(command.id, "s", 1, ("noop",), pool, order=command.order, resources=command.resources)
+            for command in work
         ]
         first = [Event("playbook.execution.requested", 1)]
         self.done(self.store.append(Append(execution, 0, first, self.new_id(), ExecutionState("RUNNING"), new, issue)))
-        self.commands.update((each.id, each) for each in work)
+        self.commands.update((command.id, command) for command in work)
 
     @rule(
         pools=st.sets(st.sampled_from(POOLS), min_size=1), limit=st.integers(1, 5), only=st.sampled_from(("", *TENANTS))
     )
     def claim(self, pools: set[str], limit: int, only: str) -> None:
-        given = self.done(
+        claimed = self.done(
             self.store.claim("w", limit=limit, lease_until=9, kinds=["noop"], pools=sorted(pools), tenant=only)
         )
-        assert [each.command_id for each in given] == self.expected(pools, limit, only)
+        assert [command.command_id for command in claimed] == self.expected(pools, limit, only)
 
     def expected(self, pools: set[str], limit: int, only: str) -> list[int]:
         chosen: list[int] = []
         waiting = [c for c in self.commands.values() if not c.held and c.pool in pools and only in ("", c.tenant)]
-        contested = len({each.tenant for each in waiting}) > 1
+        contested = len({wait.tenant for wait in waiting}) > 1
         while len(chosen) < limit:
-            able = [each for each in waiting if not each.held and self.fits(each)]
+            able = [wait for wait in waiting if not wait.held and self.fits(wait)]
             if not able:
                 break
-            best = min(able, key=self.rank if contested else lambda each: (each.order, each.id))
-            if contested and len({each.tenant for each in able}) > 1:
+            best = min(able, key=self.rank if contested else lambda command: (command.order, command.id))
+            if contested and len({command.tenant for command in able}) > 1:
                 now = max(self.rounds.get((best.pool, best.tenant), 0), self.round.get(best.pool, 0))
                 self.round[best.pool] = now
                 self.rounds[best.pool, best.tenant] = now + 1
@@ -186,8 +187,8 @@ class Shares(RuleBasedStateMachine):
 
     @rule(pool=st.sampled_from(("", *POOLS)), tenant=st.sampled_from(("", "*", *TENANTS)))
     def remove_limit(self, pool: str, tenant: str) -> None:
-        known = self.limits.pop((pool, tenant), None)
-        assert self.done(self.store.remove_limit(pool, tenant)) == (known is not None)
+        limit = self.limits.pop((pool, tenant), None)
+        assert self.done(self.store.remove_limit(pool, tenant)) == (limit is not None)
 
     @rule(
         name=st.sampled_from(RESOURCES),
@@ -206,8 +207,8 @@ class Shares(RuleBasedStateMachine):
 
     @invariant()
     def what_is_held_is_told(self) -> None:
-        told = {(each.pool, each.tenant): (each.issued, each.claimed) for each in self.done(self.store.shares())}
-        assert sum(held for _, held in told.values()) == self.held()
+        counts = {(share.pool, share.tenant): (share.issued, share.claimed) for share in self.done(self.store.shares())}
+        assert sum(held for _, held in counts.values()) == self.held()
         for record in self.done(self.store.resources()):
             assert record.held == self.users(record.resource.name)
 

@@ -131,12 +131,12 @@ async def test_a_wait_is_neither_early_nor_late_when_the_clock_is_set(
 ) -> None:
     """The whole of it, in real time."""
     now = SystemClock.now
-    async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
-        await here.start_worker()
+    async with embedded(Settings({"home": str(tmp_path / "home")})) as runtime:
+        await runtime.start_worker()
         begun = time.monotonic()
-        run = await here.api.execute(ExecuteRequest(playbook=WAITS))
+        run = await runtime.api.execute(ExecuteRequest(playbook=WAITS))
         monkeypatch.setattr(SystemClock, "now", lambda self: now(self) + round(step * MICROS))
         async with asyncio.timeout(20):
-            await here.api.ended(run.execution_id, timeout_s=20)
-        assert (await here.api.summary(run.execution_id)).state == "COMPLETED"
+            await runtime.api.ended(run.execution_id, timeout_s=20)
+        assert (await runtime.api.summary(run.execution_id)).state == "COMPLETED"
         assert time.monotonic() - begun >= 0.95

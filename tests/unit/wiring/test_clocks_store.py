@@ -29,9 +29,9 @@ class Far:
     async def time(self) -> int:
         if self.away:
             raise StoreUnavailable("the store is away")
-        told = self.true()
+        moment = self.true()
         self.elapsed_s += self.takes_s
-        return told
+        return moment
 
 
 @pytest.fixture

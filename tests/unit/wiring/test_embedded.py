@@ -24,8 +24,8 @@ async def test_a_store_that_cannot_be_read_for_a_moment_does_not_end_the_sweep(
             raise StoreUnavailable("the disk is full")
         again.set()
 
-    async with embedded(Settings({"home": str(tmp_path), "engine.sweep_s": 0.01})) as here:
-        monkeypatch.setattr(here.control, "sweep", sweep)
-        await here.start_worker()
+    async with embedded(Settings({"home": str(tmp_path), "engine.sweep_s": 0.01})) as runtime:
+        monkeypatch.setattr(runtime.control, "sweep", sweep)
+        await runtime.start_worker()
         async with asyncio.timeout(10):
             await again.wait()

@@ -23,7 +23,7 @@ class Source:
 
     def __init__(self) -> None:
         self.values = {"a": "first-secret", "b": "token-1"}
-        self.asked: list[str] = []
+        self.names: list[str] = []
         self.unaccepted: list[str] = []
 
     async def check(self, entries: Any, scope: str) -> list[str]:
@@ -31,7 +31,7 @@ class Source:
 
     async def resolve(self, entry: Any, scope: str) -> Credential:
         name = entry["name"]
-        self.asked.append(name)
+        self.names.append(name)
         if name not in self.values:
             raise SecretUnavailable(f"keychain entry {name}: not there", retryable=True)
         return Credential(name, entry["kind"], {"value": self.values[name]}, (self.values[name],))

@@ -17,14 +17,14 @@ from arclog.testing.virtual import FakeClock
 from arclog.worker.logs import AttemptProgress, LogSink
 
 
-class Said:
+class WrittenLines:
     """An attempt's progress on a clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.lines: list[tuple[str, str]] = []
         self.waiting: list[AttemptProgress] = []
-        self.say = AttemptProgress(
+        self.write = AttemptProgress(
             lambda stream, text: self.lines.append((stream, text)), lambda: self.now, 0.5, self.waiting.append
         )
 
@@ -34,31 +34,31 @@ class Said:
 
 
 def test_the_first_is_written_at_once_and_the_rest_is_thinned() -> None:
-    said = Said()
+    written = WrittenLines()
     for step in range(100):
-        said.now = step / 20
-        said.say(step, 100, " two\nwords ")
-    assert said.done == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
-    assert said.lines[0] == ("progress", '{"done":0,"total":100,"unit":"two words"}')
-    said.say.end()
-    said.say.end()
-    assert said.done[-1] == 99
-    assert len(said.done) == 11
+        written.now = step / 20
+        written.write(step, 100, " two\nwords ")
+    assert written.done == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+    assert written.lines[0] == ("progress", '{"done":0,"total":100,"unit":"two words"}')
+    written.write.end()
+    written.write.end()
+    assert written.done[-1] == 99
+    assert len(written.done) == 11
 
 
 def test_what_is_not_due_asks_to_be_written_later_once() -> None:
-    said = Said()
+    written = WrittenLines()
     for done in (1, 2, 3):
-        said.say(done)
-    assert (said.done, said.waiting) == ([1], [said.say])
-    said.now = 0.4
-    said.say.write_due()
-    assert said.say.waits
-    said.now = 0.5
-    said.say.write_due()
-    assert (said.done, said.say.waits) == ([1, 3], False)
-    said.say(4)
-    assert len(said.waiting) == 2
+        written.write(done)
+    assert (written.done, written.waiting) == ([1], [written.write])
+    written.now = 0.4
+    written.write.write_due()
+    assert written.write.waits
+    written.now = 0.5
+    written.write.write_due()
+    assert (written.done, written.write.waits) == ([1, 3], False)
+    written.write(4)
+    assert len(written.waiting) == 2
 
 
 @pytest.mark.parametrize(
@@ -67,16 +67,16 @@ def test_what_is_not_due_asks_to_be_written_later_once() -> None:
      (2**63,), (1, 2, 3), (b"x" * 10_000,)],
 )  # fmt: skip
 def test_garbage_is_ignored_with_one_line(values: tuple[Any, ...]) -> None:
-    said = Said()
+    written = WrittenLines()
     for _ in range(3):
-        said.say(*values)
-    said.say.end()
-    [(stream, text)] = said.lines
+        written.write(*values)
+    written.write.end()
+    [(stream, text)] = written.lines
     assert stream == "log"
     assert text.startswith("progress is not shown: ")
     assert len(text) < 200
-    said.say(5, 10)
-    assert said.done == [5]
+    written.write(5, 10)
+    assert written.done == [5]
 
 
 class Kept:
@@ -100,9 +100,9 @@ def sink_of(kept: Kept, clock: FakeClock) -> tuple[LogSink, AttemptProgress]:
 
 async def test_a_task_that_falls_silent_is_shown_as_far_as_it_came() -> None:
     kept, clock = Kept(), FakeClock()
-    sink, say = sink_of(kept, clock)
-    say(1, 10, "rows")
-    say(2, 10, "rows")
+    sink, write = sink_of(kept, clock)
+    write(1, 10, "rows")
+    write(2, 10, "rows")
     await kept.came.wait()
     clock.advance(0.6)
     while len(kept.lines) < 2:
@@ -116,8 +116,8 @@ async def test_a_task_that_falls_silent_is_shown_as_far_as_it_came() -> None:
 
 async def test_closing_writes_the_last() -> None:
     kept = Kept()
-    sink, say = sink_of(kept, FakeClock())
-    say(1)
-    say(2)
+    sink, write = sink_of(kept, FakeClock())
+    write(1)
+    write(2)
     await sink.close()
     assert [json.loads(line.text)["done"] for line in kept.lines] == [1, 2]

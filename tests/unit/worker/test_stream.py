@@ -22,13 +22,13 @@ class Server:
     """Answers heartbeats, as slowly as a test wants."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
         self.takes_s = 0.0
         self.lost: list[int] = []
         self.away = False
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
-        self.asked += 1
+        self.requests += 1
         await asyncio.sleep(self.takes_s)
         if self.away:
             raise StoreUnavailable("nobody answers")
@@ -45,7 +45,7 @@ def test_a_command_that_was_given_a_moment_ago_costs_no_question() -> None:
         server = Server()
         await asyncio.sleep(0.9)
         await stream(server).prove()
-        return server.asked
+        return server.requests
 
     assert run_virtually(go()) == 0
 
@@ -60,7 +60,7 @@ def test_an_answer_that_lay_in_a_buffer_is_confirmed_first(late_s: float) -> Non
         await asyncio.sleep(late_s)
         with pytest.raises(LeaseLost, match="is not started"):
             await stream(server).prove()
-        return server.asked
+        return server.requests
 
     assert run_virtually(go()) == 2
 
@@ -70,9 +70,9 @@ def test_parallel_iterations_share_one_question() -> None:
         server = Server()
         server.takes_s = 0.01
         await asyncio.sleep(5)
-        one = stream(server)
-        await asyncio.gather(*(one.prove() for _ in range(50)))
-        return server.asked
+        shared_stream = stream(server)
+        await asyncio.gather(*(shared_stream.prove() for _ in range(50)))
+        return server.requests
 
     assert run_virtually(go()) == 1
 

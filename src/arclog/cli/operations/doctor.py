@@ -96,14 +96,14 @@ async def _of_servers(settings: Settings, urls: str) -> list[Check]:
     for url in several:
         connection = Connection(url, hasty, token=token_of(settings))
         try:
-            seen, checks = await _examined(connection, settings)
+            server_checks, checks = await _examined(connection, settings)
         finally:
             await connection.close()
         where = f"{url.partition('://')[2]} " if len(several) > 1 else ""
         if where:
-            seen += [check for check in checks if check.name in OWN]
+            server_checks += [check for check in checks if check.name in OWN]
             checks = [check for check in checks if check.name not in OWN]
-        outside += [replace(check, name=f"{where}{check.name}") for check in seen]
+        outside += [replace(check, name=f"{where}{check.name}") for check in server_checks]
         shared = shared or checks
     return outside + shared
 
@@ -180,17 +180,17 @@ def _version(diagnosis: Diagnosis) -> Check:
     return Check("version", OK, detail)
 
 
-def _skew(there: int, before: int, after: int, most_s: float) -> Check:
+def _skew(reference: int, before: int, after: int, most_s: float) -> Check:
     """The minimum difference between the server's clock and this machine's; the former was read between the two
     times.
     """
     from arclog.ports.views.checks import OK, WARN, Check
 
-    apart = max(before - there, there - after, 0) / 1_000_000
+    apart = max(before - reference, reference - after, 0) / 1_000_000
     name = "server's clock"
     if apart <= most_s:
         return Check(name, OK, f"within {max(apart, (after - before) / 1_000_000):.3f} s of this machine's")
-    way = "behind" if there < before else "ahead of"
+    way = "behind" if reference < before else "ahead of"
     return Check(
         name, WARN, f"{apart:.1f} s {way} this machine's", "one of the clocks is wrong: run chrony or systemd-timesyncd"
     )

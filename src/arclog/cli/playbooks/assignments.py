@@ -88,8 +88,8 @@ def _unknown(path: Path, depth: int, place: dict[str, Any], reads: WorkloadReads
     listed = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
     if not names:
         return Usage(f"--set {'.'.join(path)}: the playbook reads no key of the workload", "leave it out")
-    meant = f"did you mean {'.'.join((*path[:depth], near))}? " if near else ""
-    return Usage(f"--set {'.'.join(path)}: {where} has no key {key!r}", f"{meant}it has {listed}")
+    hint = f"did you mean {'.'.join((*path[:depth], near))}? " if near else ""
+    return Usage(f"--set {'.'.join(path)}: {where} has no key {key!r}", f"{hint}it has {listed}")
 
 
 def _at(value: Any, path: Path) -> Any:

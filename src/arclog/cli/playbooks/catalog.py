@@ -46,9 +46,9 @@ def catalog_command(options: Namespace) -> int:
         options.action
     ]
     if not least <= len(options.names) <= most:
-        wanted = {"register": "the FILEs", "list": "at most a PREFIX", "diff": "a PATH and optionally a version"}
+        arguments = {"register": "the FILEs", "list": "at most a PREFIX", "diff": "a PATH and optionally a version"}
         raise Usage(
-            f"catalog {options.action} takes {wanted.get(options.action, 'one PATH')}", "see `arclog catalog --help`"
+            f"catalog {options.action} takes {arguments.get(options.action, 'one PATH')}", "see `arclog catalog --help`"
         )
     commands = {"register": _register, "list": _list, "show": _show, "diff": _diff, "archive": _archive}
     return commands[options.action](options)

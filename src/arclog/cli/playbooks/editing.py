@@ -148,13 +148,13 @@ def dev_command(options: Namespace) -> int:
 
     settings = settings_of(options)
     watched: set[Path] = {file, *tests}
-    seen: dict[Path, int] = {}
+    stamps: dict[Path, int] = {}
     while True:
-        if _stamps(watched) != seen:
+        if _stamps(watched) != stamps:
             time.sleep(_SETTLE_S)  # an editor may write a file in several parts
             # Taken before the round, so that a file that is saved meanwhile starts the next one.
             watched = {file, *tests, *_files_of(file, settings)}
-            seen = _stamps(watched)
+            stamps = _stamps(watched)
             go()
             others = len(watched) - 1 - len(tests)
             beside = f" and {others} file{'s' if others > 1 else ''} beside it" if others else ""

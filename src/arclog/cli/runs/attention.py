@@ -34,17 +34,17 @@ class Attention:
         self._api = api
         self._out = out
         #: watched runs, with the last event that was read
-        self._seen: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
         #: waits that were already printed, by run and wait
         self._announced: set[tuple[str, str]] = set()
         self._questions: dict[tuple[str, str], Wait] = {}
         #: the terminal's modes while a question is open
         self._modes: list[Any] | None = None
-        self._asks = out.tty and sys.stdin.isatty() and not out.as_json and not out.quiet
+        self._is_interactive = out.tty and sys.stdin.isatty() and not out.as_json and not out.quiet
 
     def follow(self, execution_id: str) -> None:
         """Watch this run, too."""
-        self._seen.setdefault(execution_id, 0)
+        self._positions.setdefault(execution_id, 0)
 
     async def run(self) -> None:
         """Check periodically, until cancelled."""
@@ -54,7 +54,7 @@ class Attention:
 
         try:
             while True:
-                for execution_id in list(self._seen):
+                for execution_id in list(self._positions):
                     try:
                         await self._look(execution_id)
                     except ArclogError:  # reported by the display of the run
@@ -66,13 +66,13 @@ class Attention:
             self._settle()
 
     async def _look(self, execution_id: str) -> None:
-        page = await self._api.events(execution_id, after=self._seen[execution_id], limit=_PAGE, types=_TYPES)
+        page = await self._api.events(execution_id, after=self._positions[execution_id], limit=_PAGE, types=_TYPES)
         if page:
-            self._seen[execution_id] = page[-1]["seq"]
+            self._positions[execution_id] = page[-1]["seq"]
         elif not any(run == execution_id for run, _ in self._questions):
             return
         if any(event["event_type"] in TERMINAL for event in page):
-            del self._seen[execution_id]
+            del self._positions[execution_id]
         waits = (await self._api.why(execution_id)).waits
         for wait in waits:
             if wait.child:
@@ -96,7 +96,7 @@ class Attention:
         which = f" --step '{wait.key}'" if several and wait.key else ""
         if wait.what == "signal":
             self._out.notice(f"  arclog signal {execution_id} {wait.signal}")
-        elif not self._asks and wait.key:
+        elif not self._is_interactive and wait.key:
             self._out.notice(f"  arclog approve {execution_id}{which}")
             self._out.notice(f"  arclog reject {execution_id}{which} --reason TEXT")
 
@@ -104,7 +104,7 @@ class Attention:
 
     def _ask(self) -> None:
         """Ask about the longest wait. Withdraw the open question if nothing waits any more."""
-        if not self._asks or (self._modes is None) == (not self._questions):
+        if not self._is_interactive or (self._modes is None) == (not self._questions):
             return
         if not self._questions:
             self._settle()

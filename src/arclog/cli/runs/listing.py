@@ -91,8 +91,8 @@ def list_command(options: Namespace) -> int:
             parent, origin = [
                 await resolve(runtime.api, raw_id) if raw_id else "" for raw_id in (query.parent, query.origin)
             ]
-            wanted = replace(query, parent=parent, origin=origin)
-            return await _listed(runtime.api, wanted, options.limit, matches)
+            scoped = replace(query, parent=parent, origin=origin)
+            return await _listed(runtime.api, scoped, options.limit, matches)
 
     rows = asyncio.run(read()) if exists(settings) else []
     narrowed = query != RunQuery() or bool(options.where)
@@ -126,7 +126,7 @@ def _query(options: Namespace) -> RunQuery:
 
 
 def _matches(where: str) -> Callable[[ListedRun], bool] | None:
-    """Return a function that tells whether --where holds for a run; None if it holds for all."""
+    """Return a function that evaluates --where for a run; None without --where."""
     from msgspec import to_builtins
 
     from arclog.expr import compile_condition
@@ -178,8 +178,8 @@ def list_table(rows: list[ListedRun], out: Out) -> str:
     )
     room = max(_NARROWEST_NAME, columns - taken - (_NARROWEST_DETAIL if wide else 0))
     cells = [(*row[:2], clip(row[2], room), *row[3:]) for row in cells]
-    named = max(width_of(row[2]) for row in (head, *cells)) + 2
-    details = [_with_origin(row, columns - taken - named if wide else columns - 2) for row in rows]
+    name_width = max(width_of(row[2]) for row in (head, *cells)) + 2
+    details = [_with_origin(row, columns - taken - name_width if wide else columns - 2) for row in rows]
     if wide:
         full = [(*row, detail) for row, detail in zip(cells, details, strict=True)]
         return table((*head, "STEP OR ERROR"), full, columns, out, right=(4,))

@@ -363,7 +363,7 @@ def _ignore(_step: Step, _event: Mapping[str, Any], _at: int) -> None:
 
 
 def tree(progress: Progress, now: int, columns: int, most_lines: int, out: Out) -> list[str]:
-    """The steps as lines; when they do not all fit, the ended ones that came first are left out."""
+    """Return the steps as lines. If not all fit, the steps that ended first are omitted."""
     steps = _fitting(list(progress.steps.values()), max(most_lines, 3))
     hidden = len(progress.steps) - len(steps)
     name_width = min(max((width_of(step.name) for step in steps), default=0), 40)
@@ -384,14 +384,14 @@ def _fitting(steps: list[Step], room: int) -> list[Step]:
     if sum(map(_height, steps)) <= room:
         return steps
     room_left = room - 1  # a line shows how many are hidden
-    kept = set()
+    names = set()
     latest_first = steps[::-1]
     for step in (*filter(_is_open, latest_first), *filterfalse(_is_open, latest_first)):
         room_left -= _height(step)
         if room_left < 0:
             break
-        kept.add(step.name)
-    return [step for step in steps if step.name in kept]
+        names.add(step.name)
+    return [step for step in steps if step.name in names]
 
 
 def _is_open(step: Step) -> bool:

@@ -124,7 +124,7 @@ def _page(result: StoredResult, out: Out) -> str:
 
     taken = "missing" if result.stored_bytes is None else f"{size_text(result.stored_bytes)} on disk"
     for_ever = result.scope == "permanent" and result.expires_at is None
-    kept = (
+    retention = (
         f"until {moment(result.kept_until)}"
         if result.kept_until
         else "for ever"
@@ -141,7 +141,7 @@ def _page(result: StoredResult, out: Out) -> str:
         ("stored", moment(result.stored_at)),
         ("removed", f"{moment(result.removed_at)} by gc")
         if result.removed_at
-        else ("kept", f"{kept} (scope {result.scope})"),
+        else ("kept", f"{retention} (scope {result.scope})"),
     ]
     parts = [out.paint(result.name, "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
     if result.preview:

@@ -1,4 +1,4 @@
-"""Commands that run a playbook to its end: run, resume, and whatever starts a run from another one."""
+"""Commands that run a playbook to its end: run, resume, and those that start a run from another one."""
 
 from __future__ import annotations
 

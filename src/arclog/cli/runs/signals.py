@@ -45,7 +45,7 @@ def cancel_arguments(parser: Parser) -> None:
 
 def cancel_command(options: Namespace) -> int:
     options.reason = options.reason or "cancelled from the command line"
-    return _send(options, "EMERGENCY_STOP" if options.now else "CANCEL", "cancelled", wanted="CANCELLED")
+    return _send(options, "EMERGENCY_STOP" if options.now else "CANCEL", "cancelled", expected_state="CANCELLED")
 
 
 def retry_arguments(parser: Parser) -> None:
@@ -146,13 +146,13 @@ def signal_command(options: Namespace) -> int:
     if options.name == "RETRY_RUN":
         raise Usage("RETRY_RUN starts a new run", f"to start it: arclog retry {options.id}")
     own = options.name not in RESERVED_SIGNALS
-    kept = (
+    kept_text = (
         f"signal {options.name} was recorded; no task is waiting for it yet, so the next task that waits for it receives it"
         if own
         else ""
     )
     done = f"signal {options.name} was recorded" + ("; a task was waiting for it" if own else "")
-    return _send(options, options.name, done, step=options.step, data=_data(options), kept=kept)
+    return _send(options, options.name, done, step=options.step, data=_data(options), kept_text=kept_text)
 
 
 def _data(options: Namespace) -> Any:
@@ -167,7 +167,14 @@ def _data(options: Namespace) -> Any:
 
 
 def _send(
-    options: Namespace, signal: str, done: str, *, step: str = "", data: Any = None, wanted: str = "", kept: str = ""
+    options: Namespace,
+    signal: str,
+    done: str,
+    *,
+    step: str = "",
+    data: Any = None,
+    expected_state: str = "",
+    kept_text: str = "",
 ) -> int:
     from arclog.cli.home import with_run
     from arclog.cli.render import out_of
@@ -176,7 +183,7 @@ def _send(
 
     async def work(api: Api, execution_id: str) -> int:
         answer = await api.signal(execution_id, request_of(options, signal, step, data))
-        return print_answer(answer, done if answer.waiting or not kept else kept, out, wanted)
+        return print_answer(answer, done if answer.waiting or not kept_text else kept_text, out, expected_state)
 
     return with_run(options, work, read_only=False)
 
@@ -194,11 +201,11 @@ def request_of(options: Namespace, signal: str, step: str = "", data: Any = None
     )
 
 
-def print_answer(answer: SignalAnswer, done: str, out: Out, wanted: str = "") -> int:
+def print_answer(answer: SignalAnswer, done: str, out: Out, expected_state: str = "") -> int:
     """Print the result of a signal; returns the exit code. A run that is in the requested state already counts as
     success.
     """
-    well = answer.accepted or answer.state == wanted
+    well = answer.accepted or answer.state == expected_state
     if out.as_json:
         out.data(answer)
     elif not well:

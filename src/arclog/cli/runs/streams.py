@@ -82,17 +82,17 @@ def events_command(options: Namespace) -> int:
             return await api.events(execution_id, after=after, limit=PAGE, types=types)
 
         def show(records: list[Rendered]) -> None:
-            kept = [
+            shown = [
                 record
                 for record in records
                 if record.seq > options.after and (matches is None or matches(record.source))
             ]
             if options.types:
-                kept = [record for record in kept if asked_for(record, options.types)]
+                shown = [record for record in shown if asked_for(record, options.types)]
             if out.as_json:
-                out.lines([record.record for record in kept])
-            elif kept:
-                out.print("\n".join(event_line(_as_event(record), out) for record in kept))
+                out.lines([record.record for record in shown])
+            elif shown:
+                out.print("\n".join(event_line(_as_event(record), out) for record in shown))
 
         def print_page(page: list[dict[str, Any]]) -> None:
             show([record for envelope in page for record in reader.render(envelope)])
@@ -278,11 +278,11 @@ def sent_events(api: Api, execution_id: str, types: Sequence[str]) -> Source | N
 
     if not isinstance(api, Following):
         return None
-    asked = (*types, *TERMINAL) if types else ()
+    requested_types = (*types, *TERMINAL) if types else ()
 
     async def source(after: int) -> AsyncIterator[dict[str, Any]]:
         # Events after the end (for example of a webhook that is retried for hours) are not waited for.
-        async with aclosing(api.follow(execution_id, after=after, types=asked)) as events:
+        async with aclosing(api.follow(execution_id, after=after, types=requested_types)) as events:
             async for event in events:
                 if not types or event["event_type"] in types:
                     yield event
@@ -341,12 +341,12 @@ def search_command(options: Namespace) -> int:
         return OK
     since = timestamp(options.since) if options.since is not None else ""
     names = options.types
-    wanted = {"types": canonical_types(names), "since": since, "entity": options.entity, "where": options.where}
+    filters = {"types": canonical_types(names), "since": since, "entity": options.entity, "where": options.where}
 
     async def go(api: Api) -> int:
         cursor, remaining = "", limit
         while remaining:
-            page = await api.search(**wanted, cursor=cursor, limit=min(remaining, _PAGE))
+            page = await api.search(**filters, cursor=cursor, limit=min(remaining, _PAGE))
             # A name can represent a type with some of its statuses only.
             records = [
                 event

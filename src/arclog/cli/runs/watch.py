@@ -124,7 +124,7 @@ class _Reader:
         self.log = 0
 
     async def catch_up(self) -> None:
-        """Read what happened before, without printing it."""
+        """Read earlier events without printing them."""
         while await self._page(FINAL_TYPES, 0):
             pass
         self.progress.ends.clear()

@@ -122,7 +122,7 @@ class Continue(Struct, frozen=True):
 
 
 class Forked(Struct, frozen=True):
-    """Continue from events that were copied from another run: offer their open work, route what has ended."""
+    """Continue from events that were copied from another run: offer their open work, and route step runs that have ended."""
 
 
 class Signal(Struct, frozen=True):
@@ -223,5 +223,5 @@ class Txn(Struct):
     waiting: bool = False
     #: content of events that were sent with an id, by id
     digests: dict[int, str] = field(default_factory=dict)
-    #: of a report over the wire: index of the event that stands for the one that was sent
+    #: of a report over the wire: index of the event that represents the sent one
     spoken: int = 0

@@ -30,27 +30,27 @@ def lose(decision: Decision, lost: LeaseEnded) -> None:
     _lose(decision, command, lost, message, {})
 
 
-def give_up(decision: Decision, given: GaveUp) -> None:
+def give_up(decision: Decision, gave_up: GaveUp) -> None:
     """Handle the holder's command.failed: count it as a lost lease, or fail the task if `retryable` is false."""
-    command = _held(decision, given)
+    command = _held(decision, gave_up)
     if command is None:
         return
-    payload = given.event.payload
+    payload = gave_up.event.payload
     problem = as_error(payload.get("error"), "the worker gave the command up")
     is_final = payload.get("retryable", (payload.get("error") or {}).get("retryable")) is False
     event = replace(
-        given.event,
+        gave_up.event,
         step=command.step,
         run=command.run,
-        fence=given.fence,
-        worker_id=given.worker_id,
+        fence=gave_up.fence,
+        worker_id=gave_up.worker_id,
         informative=not is_final,  # otherwise the next holder continues the command
     )
     decision.emit(event)
-    decision.txn.digests.update(given.digests)
+    decision.txn.digests.update(gave_up.digests)
     if not is_final:
         message = f"the command failed {command.losses + 1} times (leases.max_losses): {problem['message']}"
-        _lose(decision, command, given, message, {"error": problem})
+        _lose(decision, command, gave_up, message, {"error": problem})
         return
     decision.txn.close.append(command.id)
     problem = {**problem, "retryable": False}
@@ -84,12 +84,12 @@ def _fail_step(
     decision.fail_step(step, run, problem, cause)
 
 
-def take_back(decision: Decision, given: GivenBack) -> None:
+def take_back(decision: Decision, returned: GivenBack) -> None:
     """Take a command back from a worker that stopped between two tasks, for a pause or because the worker stops."""
-    command = _held(decision, given)
+    command = _held(decision, returned)
     if command is not None:
         reason = "given_back" if decision.state.pause is None else "paused"
-        decision.reissue(command, {"reason": reason, "worker_id": given.worker_id})
+        decision.reissue(command, {"reason": reason, "worker_id": returned.worker_id})
 
 
 def reclaim(decision: Decision, taken: Reclaimed) -> None:
@@ -109,10 +109,10 @@ def reclaim(decision: Decision, taken: Reclaimed) -> None:
         )
 
 
-def _held(decision: Decision, given: LeaseEnded | GaveUp | GivenBack | Reclaimed) -> OpenCommand | None:
-    command = decision.state.commands.get(given.command_id)
-    if command is None or command.fence != given.fence:
-        message = f"command {given.command_id} is over, or no longer held with fence {given.fence}"
+def _held(decision: Decision, incoming: LeaseEnded | GaveUp | GivenBack | Reclaimed) -> OpenCommand | None:
+    command = decision.state.commands.get(incoming.command_id)
+    if command is None or command.fence != incoming.fence:
+        message = f"command {incoming.command_id} is over, or no longer held with fence {incoming.fence}"
         decision.txn.refused = Refused("closed", message)
         return None
     return command

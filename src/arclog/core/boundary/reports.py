@@ -267,13 +267,13 @@ class _Place:
         Reading it later checks that the data exists.
         """
         try:
-            known = as_ref(ref)
-            parsed_ref = parse_ref(known.ref)
+            stored_ref = as_ref(ref)
+            parsed_ref = parse_ref(stored_ref.ref)
         except (ValidationError, RequestRejected):
             return "has no result ref"
         if own and parsed_ref.execution_id != self.execution_id:
             return "has a ref of another execution"
-        return "" if parsed_ref.sha256 == known.meta.sha256 else "has a ref that names other content"
+        return "" if parsed_ref.sha256 == stored_ref.meta.sha256 else "has a ref that names other content"
 
     def _take_action(self, event: Event) -> str:
         action = event.payload.get("action")

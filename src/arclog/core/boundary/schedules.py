@@ -1,18 +1,23 @@
-"""When a schedule fires, and what happens to missed times. No I/O: the time is an argument.
+"""Decides when a schedule fires and how missed times are handled. No I/O: the time is an argument.
 
-A time is decided once, never before it is due: it is started, queued, or skipped with a note. `core.boundary.cron`
-computes the times.
+A time is decided once, never before it is due: it is started, queued, or skipped with a note.
+
+Daylight saving time: a fixed time that the clock skips occurs at the moment of the change, and a time that the clock
+shows twice occurs once, at the first of the two. Expressions that repeat within the hour follow elapsed time.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from arclog.core.boundary.cron import next_time, times
+from arclog.model.config.extras import required
 from arclog.model.config.schedules import CATCH_UP, OVERLAP, Schedule
 from arclog.model.errors import RequestRejected
 from arclog.model.ids import timestamp
@@ -21,6 +26,8 @@ from arclog.model.ids import timestamp
 MOST_TIMES = 20_000
 LONGEST_CRON = 200
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Tick(Struct, frozen=True):
@@ -164,3 +171,51 @@ def _due_times(schedule: Schedule, now: int) -> tuple[list[int], int | None]:
 def _note(skipped: tuple[int, str], now: int) -> str:
     count, why = skipped
     return f"{timestamp(now)}: {count} {'time' if count == 1 else 'times'} skipped: {why}"
+
+
+# -- the times of a cron expression -------------------------------------------------------------------------------------
+
+
+def times(cron: str, zone: str, after: int) -> Iterator[int]:
+    """Iterate over the times of a cron expression after a moment, in ascending order.
+
+    Times are microseconds since 1970, as `after` is. Raises RequestRejected for an invalid expression or time zone.
+    """
+    with required("server", "a schedule"):
+        from cronsim import CronSim, CronSimError  # imported late: runs do not need it
+    tz = zone_of(zone)
+    try:
+        moments = CronSim(cron, (_EPOCH + timedelta(microseconds=after)).astimezone(tz))
+    except OverflowError:
+        raise RequestRejected("the time is outside the range of the calendar") from None
+    except (CronSimError, ValueError, AssertionError) as problem:
+        raise RequestRejected(
+            f"cron {cron[:200]!r}: {problem}; five fields are needed (minute hour day month weekday), as '0 6 * * *'"
+        ) from None
+    last = after
+    try:
+        for moment in moments:
+            due = (moment.astimezone(UTC) - _EPOCH) // _MICROSECOND
+            # When the clock goes back, CronSim can return an earlier time again.
+            if due > last:
+                last = due
+                yield due
+    except OverflowError:
+        return
+
+
+@lru_cache(maxsize=1024)
+def next_time(cron: str, zone: str, after: int) -> int | None:
+    """Return the first time after a moment. Cached, since schedules that are due together often share an expression."""
+    return next(times(cron, zone, after), None)
+
+
+def zone_of(name: str) -> tzinfo:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise RequestRejected(
+            f"there is no time zone {name!r}; use a name of the IANA database such as Europe/Berlin, or UTC"
+        ) from None

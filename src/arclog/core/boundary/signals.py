@@ -24,7 +24,7 @@ from arclog.model.principal import may_decide
 if TYPE_CHECKING:
     from arclog.core.transitions.decide import Decision
 
-__all__ = ["DESTRUCTIVE", "KNOWN", "RETRIED", "answered", "receive", "settle_pause"]
+__all__ = ["DESTRUCTIVE", "RETRIED", "RULES", "answered", "receive", "settle_pause"]
 
 #: Signals that require a reason.
 DESTRUCTIVE = frozenset({"CANCEL", "SKIP_STEP", "EMERGENCY_STOP", "REJECT"})
@@ -34,13 +34,13 @@ _NAME = pattern(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 MAX_ID = 200
 
 
-def answered(decision: Decision, given: Signal) -> bool:
+def answered(decision: Decision, signal: Signal) -> bool:
     """Return whether this signal_id was received before. If so, answer as before and change nothing."""
-    before = decision.state.signals.get(given.signal_id)
+    before = decision.state.signals.get(signal.signal_id)
     if before is None:
         return False
-    if before.signal != given.signal:
-        message = f"signal_id {given.signal_id} was used for {before.signal}; use a new id for each signal"
+    if before.signal != signal.signal:
+        message = f"signal_id {signal.signal_id} was used for {before.signal}; use a new id for each signal"
         decision.txn.refused = Refused("signal", message)
     elif before.problem:
         decision.txn.refused = Refused("signal", before.problem)
@@ -49,24 +49,24 @@ def answered(decision: Decision, given: Signal) -> bool:
     return True
 
 
-def receive(decision: Decision, given: Signal) -> None:
+def receive(decision: Decision, signal: Signal) -> None:
     """Record a signal, and apply it if possible."""
-    shape = _misshapen(decision, given)
+    shape = _misshapen(decision, signal)
     if shape:
         # An invalid signal is not recorded, because its size is not limited.
         decision.txn.refused = Refused("malformed", shape)
         return
-    problem = _untimely(decision, given)
+    problem = _untimely(decision, signal)
     if problem is None:
-        forbidden = _forbidden(decision, given)
+        forbidden = _forbidden(decision, signal)
         if forbidden:
             # A forbidden signal is not recorded either: a caller without permission must not be able to fill the log.
             decision.txn.refused = Refused("forbidden", forbidden)
             return
-        rule = KNOWN.get(given.signal, _deliver)
-        problem = rule(decision, given)
+        rule = RULES.get(signal.signal, _deliver)
+        problem = rule(decision, signal)
     if problem:
-        _record(decision, given, error={"kind": "conflict", "message": problem, "code": "SIGNAL", "retryable": False})
+        _record(decision, signal, error={"kind": "conflict", "message": problem, "code": "SIGNAL", "retryable": False})
         decision.txn.refused = Refused("signal", problem)
 
 
@@ -82,71 +82,71 @@ def settle_pause(decision: Decision) -> None:
         decision.record("playbook.paused", payload, cause=len(decision.txn.events) - 1)
 
 
-def _misshapen(decision: Decision, given: Signal) -> str:
-    if not _NAME.fullmatch(given.signal):
-        return f"{given.signal[:100]!r} is no signal's name: letters, digits and _ . : - (at most 128), a letter first"
-    if not given.signal_id or len(given.signal_id) > MAX_ID:
+def _misshapen(decision: Decision, signal: Signal) -> str:
+    if not _NAME.fullmatch(signal.signal):
+        return f"{signal.signal[:100]!r} is no signal's name: letters, digits and _ . : - (at most 128), a letter first"
+    if not signal.signal_id or len(signal.signal_id) > MAX_ID:
         return f"a signal_id has 1 to {MAX_ID} characters"
-    size, cap = encoded_size({"data": given.data, "reason": given.reason}), decision.event_room
+    size, cap = encoded_size({"data": signal.data, "reason": signal.reason}), decision.event_room
     if size > cap:
         return f"the signal takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
     return ""
 
 
-def _untimely(decision: Decision, given: Signal) -> str | None:
+def _untimely(decision: Decision, signal: Signal) -> str | None:
     """Run the checks that apply to every signal. Returns the problem, or None."""
-    if given.signal in DESTRUCTIVE and not given.reason.strip():
-        return f"{given.signal} needs a reason"
-    if decision.state.status == status.PENDING and given.signal in KNOWN and given.signal not in _BEFORE_START:
+    if signal.signal in DESTRUCTIVE and not signal.reason.strip():
+        return f"{signal.signal} needs a reason"
+    if decision.state.status == status.PENDING and signal.signal in RULES and signal.signal not in _BEFORE_START:
         return "the run has not started yet"
     return None
 
 
-def _record(decision: Decision, given: Signal, *, step: str = "", run: int = 0, **more: Any) -> int:
-    payload: dict[str, Any] = {"signal": given.signal, "signal_id": given.signal_id}
-    fields = {"reason": given.reason, "by": given.by, "step": given.step, "data": given.data}
+def _record(decision: Decision, signal: Signal, *, step: str = "", run: int = 0, **more: Any) -> int:
+    payload: dict[str, Any] = {"signal": signal.signal, "signal_id": signal.signal_id}
+    fields = {"reason": signal.reason, "by": signal.by, "step": signal.step, "data": signal.data}
     payload.update({key: value for key, value in fields.items() if value not in ("", None)})
     payload.update(more)
     bad = "error" if "error" in more else ""
     index = decision.record("signal.received", payload, step=step, run=run, event_status=bad)
-    decision.txn.waiting = _was_waited_for(decision.state.signals[given.signal_id])
+    decision.txn.waiting = _was_waited_for(decision.state.signals[signal.signal_id])
     return index
 
 
 def _was_waited_for(signal: Signalled) -> bool:
     """Return whether a task, or the start of the run, was waiting for the signal."""
-    own = signal.signal in KNOWN and signal.signal not in ("APPROVE", "REJECT")
+    own = signal.signal in RULES and signal.signal not in ("APPROVE", "REJECT")
     return not (own or signal.kept or signal.problem)
 
 
 # -- pause and resume -------------------------------------------------------------------------------------------------
 
 
-def _pause(decision: Decision, given: Signal) -> str | None:
+def _pause(decision: Decision, signal: Signal) -> str | None:
     state = decision.state
     if state.pause is not None:
         return "the run is paused already" if state.paused_at is not None else "the run is being paused already"
-    idle = [state.commands[command_id] for command_id in given.idle if command_id in state.commands]
+    idle = [state.commands[command_id] for command_id in signal.idle if command_id in state.commands]
     held = [command.id for command in idle]
     if encoded_size({"held": held}) > decision.event_room:
         return f"{len(held)} commands are open, which is more than one event can name (limits.max_payload_bytes)"
-    _record(decision, given, held=held)
+    _record(decision, signal, held=held)
     # They are not claimed: the stored fence is one less than that of the next holder.
     decision.txn.hold += [(command.id, command.fence - 1) for command in idle]
     return None
 
 
-def _resume(decision: Decision, given: Signal) -> str | None:
+def _resume(decision: Decision, signal: Signal) -> str | None:
     state = decision.state
     if state.pause is None:
         return "the run is not paused"
     was_paused, cycle = state.paused_at is not None, state.pauses
     decision.txn.unhold += [command.id for command in state.commands.values() if command.held]
-    index = _record(decision, given)
+    index = _record(decision, signal)
     if was_paused:
-        payload: dict[str, Any] = {"signal_id": given.signal_id, "cycle": cycle}
-        if given.reason:
-            payload["reason"] = given.reason
+        payload: dict[str, Any] = {"signal_id": signal.signal_id, "cycle": cycle}
+        if signal.reason:
+            payload["reason"] = signal.reason
         decision.record("playbook.resumed", payload, cause=index)
     return None
 
@@ -154,53 +154,53 @@ def _resume(decision: Decision, given: Signal) -> str | None:
 # -- ends -------------------------------------------------------------------------------------------------------------
 
 
-def _cancel(decision: Decision, given: Signal) -> str | None:
-    decision.cancel(given.reason, _record(decision, given))
+def _cancel(decision: Decision, signal: Signal) -> str | None:
+    decision.cancel(signal.reason, _record(decision, signal))
     return None
 
 
-def _emergency_stop(decision: Decision, given: Signal) -> str | None:
-    decision.cancel(given.reason, _record(decision, given), code="EMERGENCY_STOP")
+def _emergency_stop(decision: Decision, signal: Signal) -> str | None:
+    decision.cancel(signal.reason, _record(decision, signal), code="EMERGENCY_STOP")
     return None
 
 
 # -- approval ---------------------------------------------------------------------------------------------------------
 
 
-def _approve(decision: Decision, given: Signal) -> str | None:
+def _approve(decision: Decision, signal: Signal) -> str | None:
     state = decision.state
     if state.pending_for == "approval":
-        index = _record(decision, given)
+        index = _record(decision, signal)
         if not state.pending_for:
             decision.begin(index)
         return None
-    return _decide_task(decision, given, {"status": "ok", "result": _verdict(given, approved=True)})
+    return _decide_task(decision, signal, {"status": "ok", "result": _verdict(signal, approved=True)})
 
 
-def _reject(decision: Decision, given: Signal) -> str | None:
-    problem = error("cancelled", f"rejected: {given.reason}", code="REJECTED").as_dict()
+def _reject(decision: Decision, signal: Signal) -> str | None:
+    problem = error("cancelled", f"rejected: {signal.reason}", code="REJECTED").as_dict()
     if decision.state.pending_for == "approval":
-        decision.fail_execution(problem, _record(decision, given))
+        decision.fail_execution(problem, _record(decision, signal))
         return None
-    record = {"status": "error", "result": _verdict(given, approved=False), "error": problem}
-    return _decide_task(decision, given, record)
+    record = {"status": "error", "result": _verdict(signal, approved=False), "error": problem}
+    return _decide_task(decision, signal, record)
 
 
-def _forbidden(decision: Decision, given: Signal) -> str:
+def _forbidden(decision: Decision, signal: Signal) -> str:
     """Return why the sender may not decide about a pending approval (`approvers`), or ''."""
-    if given.roles is None or given.signal not in ("APPROVE", "REJECT", "SKIP_STEP"):
+    if signal.roles is None or signal.signal not in ("APPROVE", "REJECT", "SKIP_STEP"):
         return ""
-    for wait in _waiting(decision, given, "approval"):
+    for wait in _waiting(decision, signal, "approval"):
         approvers = wait.config.get("approvers")
-        if approvers and not may_decide(given.by, given.roles, approvers):
-            return f"{given.by} may not decide about {wait.key}; its approvers are {', '.join(approvers)}"
+        if approvers and not may_decide(signal.by, signal.roles, approvers):
+            return f"{signal.by} may not decide about {wait.key}; its approvers are {', '.join(approvers)}"
     return ""
 
 
-def _decide_task(decision: Decision, given: Signal, record: dict[str, Any]) -> str | None:
-    approvals = _waiting(decision, given, "approval")
+def _decide_task(decision: Decision, signal: Signal, record: dict[str, Any]) -> str | None:
+    approvals = _waiting(decision, signal, "approval")
     if not approvals:
-        return f"nothing waits for an approval{f' in step {given.step}' if given.step else ''}"
+        return f"nothing waits for an approval{f' in step {signal.step}' if signal.step else ''}"
     if len(approvals) > 1:
         # Several iterations of a step can wait at the same time, so the step's name may be ambiguous.
         steps = sorted({wait.step for wait in approvals})
@@ -208,76 +208,76 @@ def _decide_task(decision: Decision, given: Signal, record: dict[str, Any]) -> s
         more = f", and {len(which) - 10} more" if len(which) > 10 else ""
         choice = "the step" if which is steps else "one"
         return f"{len(approvals)} tasks wait for an approval ({', '.join(which[:10])}{more}); name {choice}"
-    waits.resolve(decision, approvals[0].key, record, _record(decision, given))
+    waits.resolve(decision, approvals[0].key, record, _record(decision, signal))
     return None
 
 
-def _verdict(given: Signal, *, approved: bool) -> dict[str, Any]:
-    return {"approved": approved, "by": given.by, "comment": given.reason, "data": given.data}
+def _verdict(signal: Signal, *, approved: bool) -> dict[str, Any]:
+    return {"approved": approved, "by": signal.by, "comment": signal.reason, "data": signal.data}
 
 
-def _deliver(decision: Decision, given: Signal) -> str | None:
+def _deliver(decision: Decision, signal: Signal) -> str | None:
     """Deliver a signal with a custom name: it ends the waits for that name, or is stored for the next one."""
-    waiting = _waiting(decision, given, "wait")
+    waiting = _waiting(decision, signal, "wait")
     if not waiting:
-        kept = len(decision.state.kept_signals)
-        if kept >= given.most_kept:
+        kept_count = len(decision.state.kept_signals)
+        if kept_count >= signal.most_kept:
             return (
-                f"nothing waits for signal {given.signal}, and the run keeps {kept} signals already (signals.max_kept); "
+                f"nothing waits for signal {signal.signal}, and the run keeps {kept_count} signals already (signals.max_kept); "
                 "send it again when a task waits for it"
             )
-        _record(decision, given, kept=True)
+        _record(decision, signal, kept=True)
         return None
-    index = _record(decision, given)
+    index = _record(decision, signal)
     for wait in waiting:
         waited_ms = max(0, decision.now - wait.since) // 1000
-        waits.resolve(decision, wait.key, waits.signalled(given.signal, given.data, waited_ms), index)
+        waits.resolve(decision, wait.key, waits.signalled(signal.signal, signal.data, waited_ms), index)
     return None
 
 
-def _waiting(decision: Decision, given: Signal, kind: str) -> list[Wait]:
+def _waiting(decision: Decision, signal: Signal, kind: str) -> list[Wait]:
     """Return the waits for this signal, oldest first. All matching of signals and waits happens here."""
     return [
         wait
         for wait in decision.state.waits.values()
         if wait.kind == kind
-        and given.step in ("", wait.step, wait.key)
-        and (kind != "wait" or wait.config.get("signal") == given.signal)
+        and signal.step in ("", wait.step, wait.key)
+        and (kind != "wait" or wait.config.get("signal") == signal.signal)
     ]
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
 
 
-def _retry_step(decision: Decision, given: Signal) -> str | None:
+def _retry_step(decision: Decision, signal: Signal) -> str | None:
     state = decision.state
-    problem = _unknown_step(decision, given)
+    problem = _unknown_step(decision, signal)
     if problem:
         return problem
-    step_run = _latest_open(decision, given.step)
+    step_run = _latest_open(decision, signal.step)
     if step_run is None:
-        failure = state.failures.get(given.step)
+        failure = state.failures.get(signal.step)
         if failure is None:
-            return f"the latest run of step {given.step} has not failed and is not open"
+            return f"the latest run of step {signal.step} has not failed and is not open"
         token = state.tokens_made + 1
-        decision.made[token] = _record(decision, given, step=given.step, token=token)
+        decision.made[token] = _record(decision, signal, step=signal.step, token=token)
         return None
     place = (step_run.step, step_run.run)
     commands = [command for command in state.commands.values() if (command.step, command.run) == place]
     suspended = [wait for wait in state.waits.values() if (wait.step, wait.run) == place]
     if not commands and not suspended:
-        return f"no attempt of step {given.step} is running"
+        return f"no attempt of step {signal.step} is running"
     under_way = [
         (path, pipeline, pipeline.attempt) for path, pipeline in step_run.open_pipelines() if pipeline.in_flight
     ]
-    index = _record(decision, given, step=step_run.step, run=step_run.run)
+    index = _record(decision, signal, step=step_run.step, run=step_run.run)
     for path, pipeline, attempt in under_way:
-        ended = error("cancelled", closing.clipped(f"RETRY_STEP: {given.reason}"), retryable=True)
+        ended = error("cancelled", closing.clipped(f"RETRY_STEP: {signal.reason}"), retryable=True)
         closing.end_attempt(decision, step_run, path, pipeline, ended, index, "step_retried", attempt)
     for command in commands:
         if command.held:
             continue
-        if command.id in given.idle:
+        if command.id in signal.idle:
             # It is not claimed; holding it makes the commit fail if a worker claims it meanwhile.
             decision.txn.hold.append((command.id, command.fence - 1))
             decision.txn.unhold.append(command.id)
@@ -288,23 +288,23 @@ def _retry_step(decision: Decision, given: Signal) -> str | None:
     return None
 
 
-def _skip_step(decision: Decision, given: Signal) -> str | None:
-    problem = _unknown_step(decision, given)
+def _skip_step(decision: Decision, signal: Signal) -> str | None:
+    problem = _unknown_step(decision, signal)
     if problem:
         return problem
-    step_run = _latest_open(decision, given.step)
+    step_run = _latest_open(decision, signal.step)
     if step_run is None:
-        return f"step {given.step} has no open run"
+        return f"step {signal.step} has no open run"
     step, run = step_run.step, step_run.run
-    index = _record(decision, given, step=step, run=run)
+    index = _record(decision, signal, step=step, run=run)
     for command in [held for held in decision.state.commands.values() if (held.step, held.run) == (step, run)]:
-        decision.withdraw(command, f"skipped: {given.reason}", cause=index)
-    reason = closing.Reason("step_skipped", closing.clipped(f"step {step} was skipped: {given.reason}"))
+        decision.withdraw(command, f"skipped: {signal.reason}", cause=index)
+    reason = closing.Reason("step_skipped", closing.clipped(f"step {step} was skipped: {signal.reason}"))
     closing.end_parts(decision, step_run, reason, index)
     _end_loop(decision, step_run, index)
     done = decision.record(
         "step.done",
-        {"source": "server", "reason": given.reason},
+        {"source": "server", "reason": signal.reason},
         step=step,
         run=run,
         cause=index,
@@ -331,13 +331,13 @@ def _end_loop(decision: Decision, step_run: StepRun, cause: int) -> None:
     decision.record("loop.done", payload, step=step, run=run, cause=cause)
 
 
-def _unknown_step(decision: Decision, given: Signal) -> str | None:
-    if not given.step:
-        return f"{given.signal} needs the name of a step"
-    if given.step not in decision.program.steps:
-        return f"the playbook has no step {given.step[:128]!r}"
-    if not decision.state.runs.get(given.step):
-        return f"step {given.step} has not run yet"
+def _unknown_step(decision: Decision, signal: Signal) -> str | None:
+    if not signal.step:
+        return f"{signal.signal} needs the name of a step"
+    if signal.step not in decision.program.steps:
+        return f"the playbook has no step {signal.step[:128]!r}"
+    if not decision.state.runs.get(signal.step):
+        return f"step {signal.step} has not run yet"
     return None
 
 
@@ -345,14 +345,14 @@ def _latest_open(decision: Decision, step: str) -> StepRun | None:
     return decision.state.run_of(step, decision.state.runs[step])
 
 
-def _update_params(decision: Decision, given: Signal) -> str | None:
-    if not isinstance(given.data, dict) or not given.data:
+def _update_params(decision: Decision, signal: Signal) -> str | None:
+    if not isinstance(signal.data, dict) or not signal.data:
         return "UPDATE_PARAMS needs data: a map of ctx keys and their new values"
     for key, reducer in decision.program.names.reducers.items():
-        wrong = unfit(reducer, given.data.get(key))
+        wrong = unfit(reducer, signal.data.get(key))
         if wrong:
             return f"ctx.{key} has the reducer {reducer}, which cannot continue from {wrong}"
-    _record(decision, given)
+    _record(decision, signal)
     return None
 
 
@@ -360,7 +360,7 @@ Rule = Callable[["Decision", Signal], str | None]
 
 #: Signal → function that records and applies it, and returns the reason if it cannot be applied. Other names are custom
 #: signals.
-KNOWN: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "PAUSE": _pause,
     "RESUME": _resume,
     "CANCEL": _cancel,

@@ -266,7 +266,7 @@ def _move(
     step, max_runs = program.steps[step_run.step], program.plan.limits.max_task_runs
     move = pipelines.next_move(place, step, max_runs)
     if isinstance(move, Ask):
-        return pipelines.asked(place, step, frame_of(program, state, step_run, iteration), max_runs)
+        return pipelines.guarded_move(place, step, frame_of(program, state, step_run, iteration), max_runs)
     return move
 
 

@@ -140,10 +140,10 @@ def _refuse(decision: Decision, token: Token, taken: dict[str, Any], args: dict[
     """
     step = token.step
     run = decision.state.runs.get(step, 0) + 1
-    seen = next(
+    step_args = next(
         (some for some in (args, token.args) if some and not decision.too_large({**taken, "args": some}, "")), None
     )
-    payload = taken if seen is None else {**taken, "args": seen}
+    payload = taken if step_args is None else {**taken, "args": step_args}
     scheduled = decision.record("step.scheduled", payload, step=step, run=run, cause=decision.cause_of(token.id))
     decision.fail_step(step, run, problem.as_dict(), scheduled)
 

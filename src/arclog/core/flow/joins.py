@@ -83,9 +83,9 @@ def waiting(program: Program, state: State) -> list[Waiting]:
             for place in join.incoming
             if place.place not in held
         )
-        here = tuple(place.source for place in join.incoming if place.place in held)
+        arrived = tuple(place.source for place in join.incoming if place.place in held)
         can = join is ripe or not any(lack.from_steps for lack in lacks)
-        waiting_joins.append(Waiting(join.step, join.count, here, lacks, can))
+        waiting_joins.append(Waiting(join.step, join.count, arrived, lacks, can))
     return waiting_joins
 
 
@@ -154,19 +154,19 @@ def is_absorbed(state: State, step: str, place: str) -> bool:
 class _Live:
     """The steps that have live tokens or step runs, computed only as far as needed."""
 
-    __slots__ = ("_bit_of", "_rest", "_seen")
+    __slots__ = ("_bit_of", "_live", "_rest")
 
     def __init__(self, program: Program, state: State) -> None:
         self._bit_of = program.reach.graph.bit_of
         self._rest = _live_steps(state)
-        self._seen = 0
+        self._live = 0
 
     def meets(self, mask: int) -> bool:
-        if self._seen & mask:
+        if self._live & mask:
             return True
         for step in self._rest:
             bit = self._bit_of[step]
-            self._seen |= bit
+            self._live |= bit
             if bit & mask:
                 return True
         return False

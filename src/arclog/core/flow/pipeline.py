@@ -42,7 +42,7 @@ class Run(Struct, frozen=True):
 
 
 class Ask(Struct, frozen=True):
-    """Guards decide the next move; `asked` evaluates them. Only a worker can read all data that they may use."""
+    """Guards decide the next move; `guarded_move` evaluates them. Only a worker can read all data that they may use."""
 
 
 class Over(Struct, frozen=True):
@@ -89,7 +89,7 @@ def next_index(pipeline: Pipeline, step: StepProgram) -> int | None:
     return step.guards.certain(pipeline.at)
 
 
-def asked(pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
+def guarded_move(pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
     """Return the next move after evaluating the guards, when `next_move` returned Ask."""
     if step.guards is None:
         raise InvariantBroken(f"the task list of step {step.name} has no guards")
@@ -302,7 +302,7 @@ def _on_policy(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
 def last_record(step: StepProgram, pipeline: Pipeline, *, failed: bool) -> dict[str, Any] | None:
     """Return the outcome record of an ended pipeline: that of its last task.
 
-    If guards let no task run, the record only says ok.
+    If the guards skipped every task, the record has only the status ok.
     """
     if pipeline.prev:
         record: dict[str, Any] = pipeline.results[pipeline.prev]
@@ -456,8 +456,8 @@ def _delay(action: Action, attempt: int, record: Mapping[str, Any], roll: float)
         delay = action.delay * _factor(action.backoff, attempt)
     delay = min(delay, action.max_delay)
     delay += delay * action.jitter * roll
-    asked = (record.get("meta") or {}).get("retry_after_s")
-    return max(delay, float(asked)) if record["status"] == ERROR and asked else delay
+    retry_after_s = (record.get("meta") or {}).get("retry_after_s")
+    return max(delay, float(retry_after_s)) if record["status"] == ERROR and retry_after_s else delay
 
 
 def _factor(backoff: str, attempt: int) -> float:

@@ -43,8 +43,8 @@ def begun(reducer: str, value: Any) -> Any:
 
 def combined(reducer: str, start: Any, *parts: Any) -> Any:
     """Combine the current value (None if there is none) with later parts, in order."""
-    given = parts if start is None else (start, *parts)
-    return given[0] if len(given) == 1 else _COMBINE[reducer](given)
+    values = parts if start is None else (start, *parts)
+    return values[0] if len(values) == 1 else _COMBINE[reducer](values)
 
 
 def extended(reducers: Mapping[str, str], patch: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,17 +137,17 @@ def _largest(parts: Sequence[Any]) -> Any:
 
 def _distinct(parts: Sequence[list[Any]]) -> list[Any]:
     """Return the distinct values, in order."""
-    kept: dict[bytes, Any] = {}
+    distinct: dict[bytes, Any] = {}
     for item in chain.from_iterable(parts):
-        kept.setdefault(_canonical(item), item)
-    return list(kept.values())
+        distinct.setdefault(_canonical(item), item)
+    return list(distinct.values())
 
 
 def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for part in parts:
-        kept.update(part)
-    return kept
+        mapping.update(part)
+    return mapping
 
 
 _COMBINE: dict[str, Callable[[Sequence[Any]], Any]] = {
@@ -299,8 +299,8 @@ def _gather(program: Program, gathered: Gathered, path: tuple[int, ...], key: st
             gathered.problem = error("conflict", message, code="CTX_CONFLICT").as_dict()
         gathered.written.setdefault(key, part)
     elif reducer == "last":
-        known = gathered.ordered.get(key)
-        if not known or path >= max(map(path_of, known)):
+        earlier = gathered.ordered.get(key)
+        if not earlier or path >= max(map(path_of, earlier)):
             gathered.ordered[key] = {where: part}
     elif reducer not in _ANY_ORDER:
         gathered.ordered.setdefault(key, {})[where] = part

@@ -147,8 +147,8 @@ def _names_between(pipeline: Pipeline, frame: Frame) -> tuple[dict[str, Any], di
 
 def ctx_of(pipeline: Pipeline, frame: Frame) -> dict[str, Any]:
     """Return ctx as a pipeline sees it: the captured values with the pipeline's changes."""
-    given = frame.captured.ctx
-    return given if not pipeline.ctx else {**given, **merged(frame.names.reducers, given, pipeline.ctx)}
+    ctx = frame.captured.ctx
+    return ctx if not pipeline.ctx else {**ctx, **merged(frame.names.reducers, ctx, pipeline.ctx)}
 
 
 def _iter(pipeline: Pipeline, read: Reader | None) -> Mapping[str, Any]:

@@ -64,7 +64,7 @@ def fold_suspended(state: State, event: Event) -> None:
         wait.child = int(event.payload.get("child", 0))
     taken = event.payload.get("signal_id")
     if taken is not None:
-        state.kept_signals = [kept for kept in state.kept_signals if kept.signal_id != taken]
+        state.kept_signals = [signal for signal in state.kept_signals if signal.signal_id != taken]
 
 
 def drop_run(state: State, step: str, run: int) -> None:
@@ -113,13 +113,13 @@ def suspend(decision: Decision, event: Event, command_id: int) -> None:
     wait = decision.state.waits[wait_key(event)]
     payload: dict[str, Any] = {"source": "server", "reason": "suspended", "wait": wait.key}
     problem: TaskError | None = None
-    kept: KeptSignal | None = None
+    signal: KeptSignal | None = None
     if wait.kind != RETRY:
         until, problem = ends_at(wait, _task(decision.program, event).plan, decision.now)
         if problem is None:
-            kept = _kept(decision.state, wait)
-        if kept is not None:
-            payload["signal_id"] = kept.signal_id
+            signal = _kept_signal(decision.state, wait)
+        if signal is not None:
+            payload["signal_id"] = signal.signal_id
         elif until:
             payload["until"] = until
         if wait.kind == "playbook" and problem is None:
@@ -130,8 +130,8 @@ def suspend(decision: Decision, event: Event, command_id: int) -> None:
     decision.txn.close.append(command_id)
     if problem is not None:
         resolve(decision, wait.key, failed(problem).as_record(), cause)
-    elif kept is not None:
-        resolve(decision, wait.key, signalled(kept.signal, kept.data), cause)
+    elif signal is not None:
+        resolve(decision, wait.key, signalled(signal.signal, signal.data), cause)
 
 
 def signalled(signal: str, data: Any, waited_ms: int = 0) -> dict[str, Any]:
@@ -139,12 +139,14 @@ def signalled(signal: str, data: Any, waited_ms: int = 0) -> dict[str, Any]:
     return {"status": "ok", "result": {"waited_ms": waited_ms, "signal": signal, "data": data}}
 
 
-def _kept(state: State, wait: Wait) -> KeptSignal | None:
+def _kept_signal(state: State, wait: Wait) -> KeptSignal | None:
     """Return the oldest stored signal that matches this wait, or None."""
     name = wait.config.get("signal") if wait.kind == "wait" else None
     if name is None:
         return None
-    fitting = (kept for kept in state.kept_signals if kept.signal == name and kept.step in ("", wait.step, wait.key))
+    fitting = (
+        signal for signal in state.kept_signals if signal.signal == name and signal.step in ("", wait.step, wait.key)
+    )
     return next(fitting, None)
 
 
@@ -437,8 +439,8 @@ _READ = {"wait": _of_wait, "approval": _of_approval, "playbook": _of_playbook}
 
 
 def _timeout(config: dict[str, Any], now: int) -> int:
-    given = config.get("timeout_s")
-    return 0 if given is None else after(now, _seconds(given, "timeout_s"))
+    timeout_s = config.get("timeout_s")
+    return 0 if timeout_s is None else after(now, _seconds(timeout_s, "timeout_s"))
 
 
 def _seconds(value: Any, name: str, least: float | None = None) -> float:

@@ -48,13 +48,13 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
         state.head += 1
         state.informative += 1
         return ()
-    known = _BY_TYPE.get(event.type)
-    if known is None or (event.version != 1 and is_newer(event)):
+    rule = _BY_TYPE.get(event.type)
+    if rule is None or (event.version != 1 and is_newer(event)):
         raise newer_log(state.execution_id, state.head + 1, event)
     state.head += 1
     if event.report:
         _count_report(state, event)
-    moves_of, closes, effect = known
+    moves_of, closes, effect = rule
     # In most runs, an event that can only close timers has none to close.
     if moves_of is None or (closes and not state.timers and not state.stopped):
         if effect is not None:
@@ -89,8 +89,8 @@ def _requested(program: Program, state: State, event: Event) -> None:
     state.file = event.payload.get("file", "")
     state.origin = event.payload.get("origin")
     state.files = {
-        plan: {file: (path, version) for file, (path, version) in known.items()}
-        for plan, known in event.payload.get("files", {}).items()
+        plan: {file: (path, version) for file, (path, version) in versions.items()}
+        for plan, versions in event.payload.get("files", {}).items()
     }
     state.ctx = {name: spec["initial"] for name, spec in program.plan.ctx.items() if "initial" in spec}
     state.pending_for = "slot" if program.plan.concurrency is not None else ""
@@ -454,8 +454,8 @@ def _received(program: Program, state: State, event: Event) -> None:
     if problem:
         return
     if payload.get("kept"):
-        kept = KeptSignal(payload["signal_id"], name, payload.get("step", ""), payload.get("data"))
-        state.kept_signals = [*state.kept_signals, kept]
+        signal = KeptSignal(payload["signal_id"], name, payload.get("step", ""), payload.get("data"))
+        state.kept_signals = [*state.kept_signals, signal]
     match name:
         case "PAUSE":
             state.pause = Pause(payload["signal_id"], payload.get("by", ""), payload.get("reason", ""), event.at)

@@ -65,12 +65,12 @@ _TIMED = frozenset({
 })  # fmt: skip
 
 
-def decide(program: Program, state: State, given: Input, now: int, base_id: int, meter: Meter | None = None) -> Txn:
-    """Return the transaction for the input `given`.
+def decide(program: Program, state: State, incoming: Input, now: int, base_id: int, meter: Meter | None = None) -> Txn:
+    """Return the transaction for the input `incoming`.
 
     `base_id` is the event_id of its first event; `meter` limits the total cost of the templates that it evaluates.
     """
-    return Decision(program, state, now, base_id, meter).run(given)
+    return Decision(program, state, now, base_id, meter).run(incoming)
 
 
 class Decision:
@@ -89,59 +89,59 @@ class Decision:
         #: index of the input's own event; -1 if it has none
         self._input = -1
 
-    def run(self, given: Input) -> Txn:
-        if isinstance(given, ParentNotified):
+    def run(self, incoming: Input) -> Txn:
+        if isinstance(incoming, ParentNotified):
             return self._parent_notified()
-        if isinstance(given, Observed):
-            record_observed(self, given)
+        if isinstance(incoming, Observed):
+            record_observed(self, incoming)
             return self.txn
-        if isinstance(given, Signal) and signals.answered(self, given):
+        if isinstance(incoming, Signal) and signals.answered(self, incoming):
             return self.txn
         if self.state.terminal is not None:
             return self._refuse("ended", f"the execution has ended ({self.state.status})")
-        match given:
+        match incoming:
             case WorkReported():
-                given = numbered(self.state, given)
-                sent = given.events[0] if given.from_wire and given.events else None
+                incoming = numbered(self.state, incoming)
+                sent = incoming.events[0] if incoming.from_wire and incoming.events else None
                 if sent is not None:
-                    completed = wire_reports.completed(self, given)
+                    completed = wire_reports.completed(self, incoming)
                     if isinstance(completed, Refused):
                         self.txn.refused = completed
                         return self.txn
-                    given = completed
-                    self.txn.spoken = wire_reports.spoken(given, sent)
-                refused = check_report(self.program, self.state, given)
+                    incoming = completed
+                    self.txn.spoken = wire_reports.spoken(incoming, sent)
+                refused = check_report(self.program, self.state, incoming)
                 if refused is not None:
                     self.txn.refused = refused
                     return self.txn
-                self._take_report(given)
+                self._take_report(incoming)
             case Request():
-                self._start(given)
+                self._start(incoming)
             case LeaseEnded():
-                leases.lose(self, given)
+                leases.lose(self, incoming)
             case GaveUp():
-                leases.give_up(self, given)
+                leases.give_up(self, incoming)
             case Reclaimed():
-                leases.reclaim(self, given)
+                leases.reclaim(self, incoming)
             case TimerFired():
-                waits.fire_timer(self, given)
+                waits.fire_timer(self, incoming)
             case ChildEnded():
-                self._take_child(given)
+                self._take_child(incoming)
             case Signal():
-                signals.receive(self, given)
-                if given.signal == "RESUME" and self.state.pause is None:
+                signals.receive(self, incoming)
+                if incoming.signal == "RESUME" and self.state.pause is None:
                     loops.go_on_with_all(self)
             case GivenBack():
-                leases.take_back(self, given)
+                leases.take_back(self, incoming)
             case TakeSlot():
-                take_slot(self, given)
+                take_slot(self, incoming)
             case Abort():
-                self.fail_execution(given.problem.as_dict(), bare=given.bare)
+                self.fail_execution(incoming.problem.as_dict(), bare=incoming.bare)
             case Continue():
                 loops.go_on_with_all(self)
             case Forked():
                 continue_fork(self)
-        if self.txn.events and not isinstance(given, Continue | Forked):
+        if self.txn.events and not isinstance(incoming, Continue | Forked):
             self._input = 0
         self._advance()
         return self.txn
@@ -240,9 +240,13 @@ class Decision:
 
     def issue(self, command_id: int, step: str, run: int) -> None:
         program = self.program.steps[step]
-        plan, asked = program.plan, self.state.priority
+        plan, requested = program.plan, self.state.priority
         priority = (
-            plan.priority if plan.priority is not None else self.program.plan.priority if asked is None else asked
+            plan.priority
+            if plan.priority is not None
+            else self.program.plan.priority
+            if requested is None
+            else requested
         )
         self.txn.issue.append(NewWork(command_id, step, run, program.kinds, plan.pool, priority, plan.resources))
 
@@ -271,18 +275,18 @@ class Decision:
         if oversized is not None:
             payload = {key: value for key, value in payload.items() if key not in ("workload", "files")}
             refused = refused or oversized
-        asked = self.record("playbook.execution.requested", payload)
+        request_index = self.record("playbook.execution.requested", payload)
         if refused is not None:
             problem = refused.as_dict()
-            self.record("playbook.request.evaluated", {"error": problem}, event_status="error", cause=asked)
-            self.record("playbook.finished", {"error": problem}, event_status="error", cause=asked)
-            self._processed(asked)
+            self.record("playbook.request.evaluated", {"error": problem}, event_status="error", cause=request_index)
+            self.record("playbook.finished", {"error": problem}, event_status="error", cause=request_index)
+            self._processed(request_index)
             return
         if self.program.plan.approval:
-            self.record("playbook.request.evaluated", {"waits_for": "approval"}, cause=asked)
+            self.record("playbook.request.evaluated", {"waits_for": "approval"}, cause=request_index)
         elif not self.state.pending_for:
-            self.record("playbook.request.evaluated", cause=asked)
-            self.begin(asked)
+            self.record("playbook.request.evaluated", cause=request_index)
+            self.begin(request_index)
 
     def begin(self, cause: int) -> None:
         """Start the run: neither an approval nor a concurrency slot is pending any more."""
@@ -495,25 +499,25 @@ class Decision:
         self.txn.close.append(command.id)
 
 
-def record_observed(decision: Decision, given: Observed) -> None:
+def record_observed(decision: Decision, observed: Observed) -> None:
     """Record external events for readers of the log, or reject all of them. Ended runs accept them as well.
 
     Invariant: they have no effect. No run starts, ends or continues because of them, and the limits of the playbook do
     not count them; they have a separate limit.
     """
-    room = given.most - decision.state.informative
-    if len(given.events) > room:
+    room = observed.most - decision.state.informative
+    if len(observed.events) > room:
         decision.txn.refused = Refused(
-            "full", f"the run has {decision.state.informative} events from outside; it takes {given.most}"
+            "full", f"the run has {decision.state.informative} events from outside; it takes {observed.most}"
         )
         return
-    for event in given.events:
+    for event in observed.events:
         event.informative = True
         decision.emit(event)
-    decision.txn.digests.update(given.digests)
+    decision.txn.digests.update(observed.digests)
 
 
-def take_slot(decision: Decision, given: TakeSlot) -> None:
+def take_slot(decision: Decision, request: TakeSlot) -> None:
     """Start a run that waits for a concurrency slot (`executor.spec.concurrency`).
 
     If all slots are held, fail the run (`on_excess: reject`) or leave it waiting (`queue`).
@@ -525,7 +529,7 @@ def take_slot(decision: Decision, given: TakeSlot) -> None:
     if state.pending_for != "slot":
         decision.txn.refused = Refused("closed", "the run does not wait for a concurrency slot")
         return
-    if not given.holders:
+    if not request.holders:
         if not plan.approval:
             decision.record("playbook.request.evaluated")
         decision.begin(-1)
@@ -533,7 +537,7 @@ def take_slot(decision: Decision, given: TakeSlot) -> None:
         return
     message = (
         f"{plan.concurrency} at a time of this playbook may run (executor.spec.concurrency); "
-        f"running: {', '.join(map(str, given.holders[:5]))}{', …' if len(given.holders) > 5 else ''}"
+        f"running: {', '.join(map(str, request.holders[:5]))}{', …' if len(request.holders) > 5 else ''}"
     )
     if plan.on_excess == "queue":
         decision.txn.refused = Refused("no_slot", message)

@@ -75,8 +75,8 @@ def item_failed(step: StepProgram, state: State, step_run: StepRun, event: Event
     fault = _pipeline_fault(step, state, event, pipeline, problem)
     step_run.fault = step_run.fault or fault
     own = fault.own or fault.error
-    kept = ItemFault(path, fault.task, str(own.get("kind")), shortened(str(own.get("message", ""))))
-    insort(tally.item_faults, kept, key=lambda known: known.path)
+    item_fault = ItemFault(path, fault.task, str(own.get("kind")), shortened(str(own.get("message", ""))))
+    insort(tally.item_faults, item_fault, key=lambda earlier: earlier.path)
     del tally.item_faults[MAX_ITEM_FAULTS:]
 
 

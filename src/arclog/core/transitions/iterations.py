@@ -149,7 +149,7 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     if failed:
         problem = event.payload.get("error") or {}
         loop.failed += 1
-        insort(loop.errors, {"index": path[-1], **_shortened(problem)}, key=lambda known: int(known["index"]))
+        insort(loop.errors, {"index": path[-1], **_shortened(problem)}, key=lambda earlier: int(earlier["index"]))
         del loop.errors[MAX_ERRORS:]
         if step.plan.failure_mode == "fail_fast":
             loop.broken = loop.broken or problem

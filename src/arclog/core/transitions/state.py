@@ -348,7 +348,7 @@ class State(Struct, omit_defaults=True):
     current_step: str | None = None
     started_at: int | None = None
     ended_at: int | None = None
-    #: what a PENDING run waits for: '' | approval | slot
+    #: the reason why a run is PENDING: '' | approval | slot
     pending_for: str = ""
     #: signals by signal_id
     signals: dict[str, Signalled] = field(default_factory=dict)

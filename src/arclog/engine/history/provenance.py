@@ -9,7 +9,7 @@ from arclog.engine.history.bulk import aside
 from arclog.engine.history.recorded_runs import read_log
 from arclog.expr import path_of_text
 from arclog.history.diff import changed_steps
-from arclog.history.trace import Kept, Node, Tracer
+from arclog.history.trace import Node, ReusedEvents, Tracer
 from arclog.model.errors import RequestRejected
 from arclog.model.events import Event
 from arclog.plan.net import Plan
@@ -64,7 +64,7 @@ async def _tracer(engine: Engine, record: ExecutionRecord, left: int) -> Tracer:
     return Tracer(program.plan, events, left, await _kept(engine, program.plan, events[0]))
 
 
-async def _kept(engine: Engine, plan: Plan, first: Event) -> Kept | None:
+async def _kept(engine: Engine, plan: Plan, first: Event) -> ReusedEvents | None:
     """Return the events that a run kept of another one; None if it did not begin with any."""
     origin = first.payload.get("origin")
     if not origin or not origin["events"]:
@@ -79,8 +79,8 @@ async def _kept(engine: Engine, plan: Plan, first: Event) -> Kept | None:
         changed |= changed_steps(program.plan, plan)
         older = (await engine.store.events(record.execution_id, limit=1))[0].event.payload.get("origin")
         if not older or not older["events"]:
-            return Kept(origin["execution_id"], origin["events"], frozenset(changed))
-    return Kept(origin["execution_id"], origin["events"], None)
+            return ReusedEvents(origin["execution_id"], origin["events"], frozenset(changed))
+    return ReusedEvents(origin["execution_id"], origin["events"], None)
 
 
 class _Showing:

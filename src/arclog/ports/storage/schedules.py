@@ -44,7 +44,7 @@ class ScheduleStore(Protocol):
     ) -> Sequence[Schedule | Conflict]:
         """Change several schedules, each once.
 
-        Returns what `change_schedule` would return or raise for each, in order.
+        Returns, in order, the return value or the exception of each `change_schedule`.
         """
 
     async def remove_schedule(self, tenant: str, name: str) -> bool:

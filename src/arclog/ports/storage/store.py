@@ -411,7 +411,7 @@ class Store(
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         """Commit transactions of different executions, together if the store can; each succeeds or fails separately.
 
-        Returns the results in the same order: what `append` would return or raise.
+        Returns the results in the same order: the return value or the exception of each `append`.
         """
 
     async def ingested(self, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:

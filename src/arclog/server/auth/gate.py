@@ -149,13 +149,13 @@ class Gate:
         if text.startswith(PREFIX):
             # Checked before failures are counted: a known caller is not refused because of others at the same address.
             try:
-                known = await self._keys.known(text)
+                proved = await self._keys.cached(text)
             except Unauthenticated:
                 self._failures.check(address)
                 self._failures.note(address)
                 raise
-            if known is not None:
-                return known
+            if proved is not None:
+                return proved
         self._failures.check(address)
         try:
             if text.startswith(PREFIX):

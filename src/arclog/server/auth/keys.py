@@ -115,7 +115,7 @@ class Keys:
         self._waiting = 0
         self._nobodys = ""
 
-    async def known(self, text: str) -> Principal | None:
+    async def cached(self, text: str) -> Principal | None:
         """The principal of a key that was verified before and is still valid; does not run argon2."""
         digest = _digest(text)
         verified = self._proved.get(digest)
@@ -144,7 +144,7 @@ class Keys:
         return self._holder(await asyncio.shield(proof))
 
     def _proved_now(self, proof: asyncio.Task[KeyRecord]) -> None:
-        self._proofs = {digest: known for digest, known in self._proofs.items() if known is not proof}
+        self._proofs = {digest: other for digest, other in self._proofs.items() if other is not proof}
         if not proof.cancelled():
             proof.exception()  # marks the exception as retrieved; the caller may be gone
 

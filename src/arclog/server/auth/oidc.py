@@ -109,7 +109,7 @@ class Oidc:
             redirect=self._redirect(headers),
         )
         challenge = base64.urlsafe_b64encode(hashlib.sha256(login.verifier.encode()).digest()).rstrip(b"=").decode()
-        asked = {
+        query = {
             "response_type": "code",
             "client_id": self._client_id,
             "redirect_uri": login.redirect,
@@ -121,7 +121,7 @@ class Oidc:
         }
         joint = "&" if "?" in endpoints.authorization_endpoint else "?"
         cookie = base64.urlsafe_b64encode(msgspec.json.encode(login)).decode().rstrip("=")
-        return f"{endpoints.authorization_endpoint}{joint}{urlencode(asked)}", cookie
+        return f"{endpoints.authorization_endpoint}{joint}{urlencode(query)}", cookie
 
     async def finish(self, cookie: str, state: str, code: str) -> tuple[Principal, str]:
         """The principal that signed in, and the page to return to. Raises Unauthenticated or StoreUnavailable."""

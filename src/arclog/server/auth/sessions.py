@@ -33,7 +33,7 @@ _REMEMBERED = 10_000
 _SIGN_IN = "sign in again"
 
 
-class _Known(Struct, frozen=True):
+class _CachedSession(Struct, frozen=True):
     record: SessionRecord
     #: when it was last looked up in the store
     looked_at: float
@@ -49,7 +49,7 @@ class Sessions:
         self._most = settings.integer("auth.max_sessions")
         self._cache_s = settings.number("auth.cache_s")
         self._public = urlsplit(settings.text("server.public_url"))
-        self._known: LruCache[str, _Known] = LruCache(_REMEMBERED)
+        self._cached: LruCache[str, _CachedSession] = LruCache(_REMEMBERED)
 
     async def open(self, principal: Principal, key_id: str = "") -> tuple[str, Principal]:
         """Begin a session; returns the cookie's value, and the principal of requests that carry it."""
@@ -72,26 +72,26 @@ class Sessions:
     async def principal(self, token: str) -> Principal:
         """The principal of a session. Raises Unauthenticated."""
         digest = _digest(token)
-        known = self._known.get(digest)
-        if known is None or self._clock.monotonic() - known.looked_at >= self._cache_s:
+        cached = self._cached.get(digest)
+        if cached is None or self._clock.monotonic() - cached.looked_at >= self._cache_s:
             record = await self._book.session(digest)
             if record is None:
                 raise Unauthenticated(f"there is no such session, or it was closed; {_SIGN_IN}")
             await self._check_key(record)
-            known = _Known(record, self._clock.monotonic())
-            self._known.replace(digest, known)
-        if known.record.expires_at <= self._clock.now():
+            cached = _CachedSession(record, self._clock.monotonic())
+            self._cached.replace(digest, cached)
+        if cached.record.expires_at <= self._clock.now():
             raise Unauthenticated(f"the session has expired; {_SIGN_IN}")
-        return _principal(known.record, token)
+        return _principal(cached.record, token)
 
     def is_known(self, token: str) -> bool:
         """Return whether a request with this session was accepted before."""
-        return _digest(token) in self._known
+        return _digest(token) in self._cached
 
     async def close(self, token: str) -> None:
         """End a session; other servers notice within `auth.cache_s`."""
         digest = _digest(token)
-        self._known.pop(digest)
+        self._cached.pop(digest)
         await self._book.remove_session(digest)
 
     async def _check_key(self, record: SessionRecord) -> None:
@@ -172,10 +172,10 @@ def cookie_name(headers: Mapping[str, str]) -> str:
     return f"{_COOKIE}_{port}" if port.isdigit() else _COOKIE
 
 
-def cookie_of(headers: Mapping[str, str], wanted: str) -> str:
+def cookie_of(headers: Mapping[str, str], cookie_name: str) -> str:
     for part in headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
-        if name == wanted:
+        if name == cookie_name:
             return value
     return ""
 

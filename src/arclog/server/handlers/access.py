@@ -101,13 +101,13 @@ async def session(call: Call) -> ops.SignIn:
     gate = _gate(call)
     required = await gate.is_required()
     methods = [*(["key"] if required else []), *(["oidc"] if gate.oidc is not None else [])]
-    known: ops.Me | None = None
+    me: ops.Me | None = None
     if not required or gate.sessions.token_of(call.headers):
         try:
-            known = _me(await gate.authenticate(call.headers, call.address))
+            me = _me(await gate.authenticate(call.headers, call.address))
         except (Unauthenticated, NotAllowed):
-            known = None
-    return ops.SignIn(required, methods, "" if gate.oidc is None else gate.oidc.name, known)
+            me = None
+    return ops.SignIn(required, methods, "" if gate.oidc is None else gate.oidc.name, me)
 
 
 @handles(ops.SIGN_IN)

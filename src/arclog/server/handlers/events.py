@@ -202,9 +202,9 @@ async def search(call: Call, request: ops.SearchEvents) -> EventSearchPage:
         limit=request.limit,
     )
     # A name of a dialect may mean a type with only some of its statuses.
-    kept = [
+    visible = [
         event
         for event in page.events
         if not request.types or asked_for(Rendered(event["event_type"], event, event), request.types)
     ]
-    return EventSearchPage(kept, page.next, page.more)
+    return EventSearchPage(visible, page.next, page.more)

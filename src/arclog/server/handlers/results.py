@@ -32,15 +32,15 @@ async def described(call: Call, request: ops.ByRef) -> StoredResult:
 @handles(ops.RESOLVE)
 async def resolve(call: Call, request: ops.ByRef) -> Response:
     api, ref = call.workspace.api, request.ref
-    known = await api.result(ref)
-    start, end, partial = 0, known.bytes, False
-    wanted = _RANGE.fullmatch(call.headers.get("range", "").replace(" ", ""))
-    if wanted is not None and wanted.group() != "bytes=-":
+    result = await api.result(ref)
+    start, end, partial = 0, result.bytes, False
+    requested_range = _RANGE.fullmatch(call.headers.get("range", "").replace(" ", ""))
+    if requested_range is not None and requested_range.group() != "bytes=-":
         partial = True
-        start, end = _bounds(wanted.group(1), wanted.group(2), known.bytes)
+        start, end = _bounds(requested_range.group(1), requested_range.group(2), result.bytes)
         if start >= end:
-            refusal = problem(416, "RangeNotSatisfiable", f"{ref} has {known.bytes} bytes")
-            refusal.headers["Content-Range"] = f"bytes */{known.bytes}"
+            refusal = problem(416, "RangeNotSatisfiable", f"{ref} has {result.bytes} bytes")
+            refusal.headers["Content-Range"] = f"bytes */{result.bytes}"
             return refusal
     most = call.services.settings.integer("server.max_result_bytes")
     if end - start > most:
@@ -57,11 +57,11 @@ async def resolve(call: Call, request: ops.ByRef) -> Response:
         "Content-Length": str(end - start),
         "Content-Disposition": 'attachment; filename="result"',
         "X-Content-Type-Options": "nosniff",
-        "ETag": f'"{known.sha256}"',
+        "ETag": f'"{result.sha256}"',
     }
     if partial:
-        headers["Content-Range"] = f"bytes {start}-{end - 1}/{known.bytes}"
-    return StreamingResponse(joined(first, chunks), 206 if partial else 200, headers, media_type(known.content_type))
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{result.bytes}"
+    return StreamingResponse(joined(first, chunks), 206 if partial else 200, headers, media_type(result.content_type))
 
 
 def _bounds(first: str, last: str, size: int) -> tuple[int, int]:

@@ -54,10 +54,10 @@ async def metrics(call: Call) -> Response:
 
 @handles(ops.SETTINGS)
 async def settings(call: Call) -> ops.SettingList:
-    known = call.services.settings
+    values = call.services.settings
     return ops.SettingList(
         [
-            ops.SettingInfo(row.name, _safe(row.name, known[row.name]), row.default, row.unit, row.help, row.variable)
+            ops.SettingInfo(row.name, _safe(row.name, values[row.name]), row.default, row.unit, row.help, row.variable)
             for row in TABLE
         ]
     )

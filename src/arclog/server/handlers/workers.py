@@ -92,11 +92,11 @@ async def claim(call: Call, request: work.ClaimBody) -> work.Claimed | work.Wire
 
 @handles(ops.REPORT)
 async def report(call: Call) -> ReportAnswer:
-    given = await _reported(call)
-    _check_id(given.worker_id)
-    given.wants = max(0, min(given.wants, work.MOST_COMMANDS))
+    sent_report = await _reported(call)
+    _check_id(sent_report.worker_id)
+    sent_report.wants = max(0, min(sent_report.wants, work.MOST_COMMANDS))
     with numbers_fit():
-        return await call.workspace.control.report(given)
+        return await call.workspace.control.report(sent_report)
 
 
 @handles(ops.HEARTBEAT)
@@ -149,11 +149,11 @@ async def loop_results(call: Call, request: work.LoopResultsBody) -> LoopPage:
 
 
 @handles(ops.WRITE_LOGS)
-async def write_logs(call: Call, given: work.Lines) -> work.Done:
-    for line in given.lines:
+async def write_logs(call: Call, batch: work.Lines) -> work.Done:
+    for line in batch.lines:
         _check_line(line)
     with numbers_fit():
-        await call.workspace.control.write_logs(given.lines)
+        await call.workspace.control.write_logs(batch.lines)
     return work.Done()
 
 
@@ -316,12 +316,12 @@ async def items(call: Call, request: ops.ItemsOf) -> work.Items:
     items_read: list[Any] = []
     size = 0
     while True:
-        wanted = min(_ITEMS_AT_A_TIME, last - first)
-        some = await results.items(request.tenant, request.sha256, first, first + wanted)
+        count = min(_ITEMS_AT_A_TIME, last - first)
+        some = await results.items(request.tenant, request.sha256, first, first + count)
         items_read += some
         first += len(some)
         size += len(msgspec.json.encode(some))
-        if len(some) < wanted or first >= last:
+        if len(some) < count or first >= last:
             return work.Items(items_read)
         if size >= _PAGE_BYTES:
             return work.Items(items_read, more=True)

@@ -252,7 +252,7 @@ class SharedMetrics:
         self._own = folder / str(os.getpid())
 
     @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
+    async def written(self) -> AsyncIterator[None]:
         """Write them periodically while the context is open."""
         writing = asyncio.ensure_future(self._write_on())
         try:
@@ -313,11 +313,11 @@ class _Families(Collector):
 
 
 def _add(into: Metric, family: Metric) -> None:
-    known = {(sample.name, tuple(sorted(sample.labels.items()))): n for n, sample in enumerate(into.samples)}
+    positions = {(sample.name, tuple(sorted(sample.labels.items()))): n for n, sample in enumerate(into.samples)}
     for sample in family.samples:
         if sample.name.endswith("_created"):
             continue  # the beginning of each is its own
-        at = known.get((sample.name, tuple(sorted(sample.labels.items()))))
+        at = positions.get((sample.name, tuple(sorted(sample.labels.items()))))
         if at is None:
             into.samples.append(sample)
         else:

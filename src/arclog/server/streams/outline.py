@@ -21,7 +21,7 @@ import msgspec
 from arclog.model.ids import micros
 
 #: By event type: the payload's keys that an outline keeps.
-_KEPT = {
+_OUTLINE_KEYS = {
     "workflow.started": ("token",),
     "step.scheduled": ("tokens", "total"),
     "loop.started": ("total",),
@@ -101,7 +101,7 @@ def _facts(event: dict[str, Any]) -> dict[str, Any]:
                 return {}
             return {"waits": True, **{key: payload[key] for key in ("until", "child") if key in payload}}
         case kind:
-            return {key: payload[key] for key in _KEPT.get(kind, ()) if key in payload}
+            return {key: payload[key] for key in _OUTLINE_KEYS.get(kind, ()) if key in payload}
 
 
 def _item(event: dict[str, Any]) -> int | str:

@@ -1,4 +1,4 @@
-"""One suite per port. The suites are modules of the package, so pytest must be told that their asserts are tests."""
+"""One suite per port. The suites are modules of the package, so their asserts must be registered with pytest."""
 
 import pytest
 

@@ -79,7 +79,7 @@ async def until(reached: Callable[[], bool]) -> None:
 
 
 async def either(*ears: Ear, reached: Callable[[Ear], Any]) -> None:
-    """Until one of them has come that far."""
+    """Wait until the condition holds for one of them."""
     waits = [asyncio.ensure_future(ear.until(reached)) for ear in ears]
     try:
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -185,14 +185,16 @@ class NoticeRules(Rules):
         a.bus.notify(Notice(offered=(("default", 2), ("gpu.large-2", 1))))
         await gpu.until(lambda ear: "gpu.large-2" in ear.pools)
         await other.until(lambda ear: "default" in ear.pools)
-        assert "gpu.large-2" not in other.pools or "default" in gpu.pools  # hears its own only, or everything
+        assert (
+            "gpu.large-2" not in other.pools or "default" in gpu.pools
+        )  # receives only its own offers, or all of them
 
     async def test_a_process_that_waits_for_any_pool_receives_all_offers(self, join: Join) -> None:
-        a, anybody = await join(), await join()
-        anybody.bus.waiting({""})
+        a, any_pool = await join(), await join()
+        any_pool.bus.waiting({""})
         # The subscription takes effect at an unknown time, so the notice is repeated until it is received.
         async with asyncio.timeout(30):
-            while not {"default", "gpu"} <= set(anybody.pools):
+            while not {"default", "gpu"} <= set(any_pool.pools):
                 a.bus.notify(Notice(offered=(("default", 1), ("gpu", 1))))
                 await asyncio.sleep(0.01)
 
@@ -236,7 +238,7 @@ class NoticeRules(Rules):
 
 
 # ── losing ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of a bus whose network goes away.
+# Rules of a bus that loses its network.
 
 
 class LossRules(Rules):
@@ -261,9 +263,9 @@ class LossRules(Rules):
         a.bus.notify(Notice(moved=((4, 4),)))
         await b.until(lambda ear: 4 in ear.heads)
         b.bus.waiting({"default"})
-        heard = len(b.pools)
+        received = len(b.pools)
         a.bus.notify(Notice(offered=(("default", 1),)))
-        await b.until(lambda ear: len(ear.pools) > heard)
+        await b.until(lambda ear: len(ear.pools) > received)
         assert a.bus.figures().lost == 1
 
     async def test_lost_from_the_beginning_it_is_there_once_the_network_is(self, network: Network, join: Join) -> None:

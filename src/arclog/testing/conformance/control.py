@@ -28,8 +28,8 @@ from arclog.ports.views.api import Api, ExecuteRequest, SignalRequest
 # ── base ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Shared parts of the rules: a control, the runs whose commands it delivers, and short ways to act as a worker.
 
-ONE = WorkerInfo("one", ("noop",))
-TWO = WorkerInfo("two", ("noop",))
+WORKER = WorkerInfo("one", ("noop",))
+OTHER_WORKER = WorkerInfo("two", ("noop",))
 GPU = WorkerInfo("gpu", ("noop",), ("gpu",))
 
 STEPS = """
@@ -67,7 +67,7 @@ class Ground(NamedTuple):
     async def start(self, text: str = STEPS) -> int:
         return int((await self.api.execute(ExecuteRequest(playbook=text))).execution_id)
 
-    async def claimed(self, text: str = STEPS, worker: WorkerInfo = ONE) -> Command:
+    async def claimed(self, text: str = STEPS, worker: WorkerInfo = WORKER) -> Command:
         """The first command of a new run."""
         await self.start(text)
         (command,) = await self.control.claim(worker, 1)
@@ -93,7 +93,7 @@ def step_events(command: Command, *types: str) -> list[Event]:
     return events
 
 
-def reported(command: Command, n: int, *types: str, worker: WorkerInfo = ONE, wants: int = 0) -> Report:
+def reported(command: Command, n: int, *types: str, worker: WorkerInfo = WORKER, wants: int = 0) -> Report:
     events = step_events(command, *types)
     return Report(worker.worker_id, command.execution_id, command.command_id, command.fence, n, events, wants)
 
@@ -110,9 +110,9 @@ class Rules:
 
 
 # ── claiming ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of holding a command: claimed by one, kept by heartbeats, given back, taken away.
+# Rules of held commands: one worker claims a command, keeps it by heartbeats, and gives it back or loses it.
 
-#: A time limit that is never reached: everything that is waited for comes at once.
+#: A time limit that is never reached, because every awaited event happens at once.
 LONG_S = 20.0
 
 
@@ -120,39 +120,39 @@ class ClaimRules(Rules):
     async def test_a_command_is_one_workers(self, ground: Ground) -> None:
         command = await ground.claimed()
         assert (command.step, command.run, command.fence, command.started) == ("first", 1, 1, False)
-        assert await ground.control.claim(TWO, 5) == []
+        assert await ground.control.claim(OTHER_WORKER, 5) == []
 
     async def test_a_claim_takes_no_more_than_its_limit(self, ground: Ground) -> None:
         for _ in range(3):
             await ground.start()
-        assert len(await ground.control.claim(ONE, 2)) == 2
-        assert len(await ground.control.claim(TWO, 2)) == 1
+        assert len(await ground.control.claim(WORKER, 2)) == 2
+        assert len(await ground.control.claim(OTHER_WORKER, 2)) == 1
 
     async def test_a_claim_waits_for_work(self, ground: Ground) -> None:
-        claiming = asyncio.ensure_future(ground.control.claim(ONE, 1, LONG_S))
+        claiming = asyncio.ensure_future(ground.control.claim(WORKER, 1, LONG_S))
         await asyncio.sleep(0)
         execution_id = await ground.start()
         (command,) = await claiming
         assert command.execution_id == execution_id
 
     async def test_a_claim_without_work_returns_nothing(self, ground: Ground) -> None:
-        assert await ground.control.claim(ONE, 1) == []
-        assert await ground.control.claim(ONE, 1, 0.01) == []
+        assert await ground.control.claim(WORKER, 1) == []
+        assert await ground.control.claim(WORKER, 1, 0.01) == []
 
     async def test_a_worker_gets_what_it_knows_and_serves(self, ground: Ground) -> None:
         await ground.start()
-        assert await ground.control.claim(replace(ONE, kinds=("http",)), 1) == []
+        assert await ground.control.claim(replace(WORKER, kinds=("http",)), 1) == []
         assert await ground.control.claim(GPU, 1) == []
-        assert await ground.control.claim(replace(ONE, execution_id=1), 1) == []
-        assert len(await ground.control.claim(replace(ONE, pools=()), 1)) == 1
+        assert await ground.control.claim(replace(WORKER, execution_id=1), 1) == []
+        assert len(await ground.control.claim(replace(WORKER, pools=()), 1)) == 1
 
     async def test_a_worker_is_listed_as_it_last_registered(self, ground: Ground) -> None:
         changes: list[dict[str, Any]] = [{"kinds": ("http",)}, {"pools": ("gpu",)}]
         for change in changes:
             command = await ground.claimed()
-            assert await ground.control.claim(replace(ONE, **change), 1) == []
+            assert await ground.control.claim(replace(WORKER, **change), 1) == []
             assert (await ground.control.report(reported(command, 1, *WHOLE, wants=1))).commands == []
-            (following,) = await ground.control.claim(ONE, 1)
+            (following,) = await ground.control.claim(WORKER, 1)
             answer = await ground.control.report(reported(following, 1, *WHOLE, wants=1))
             assert answer.commands == []  # of another pool
             assert len(await ground.control.claim(GPU, 1)) == 1
@@ -170,13 +170,13 @@ class ClaimRules(Rules):
         command = await ground.claimed()
         await ground.control.report(reported(command, 1, "step.started"))
         await ground.control.give_back("one", command.execution_id, command.command_id, command.fence)
-        (again,) = await ground.control.claim(TWO, 1)
+        (again,) = await ground.control.claim(OTHER_WORKER, 1)
         assert (again.command_id, again.fence, again.started) == (command.command_id, 2, True)
 
     async def test_a_lost_lease_goes_to_the_next(self, ground: Ground) -> None:
         command = await ground.claimed()
         await ground.lapse(command.execution_id)
-        (again,) = await ground.control.claim(TWO, 1)
+        (again,) = await ground.control.claim(OTHER_WORKER, 1)
         assert (again.command_id, again.fence) == (command.command_id, 2)
 
     async def test_workers_are_notified_that_their_run_was_cancelled(self, ground: Ground) -> None:
@@ -201,14 +201,14 @@ class ClaimRules(Rules):
         assert await ground.control.revoked("one", LONG_S) == [Revocation(command.command_id, pause=True)]
         assert (await ground.control.report(reported(command, 1, "step.started"))).pause
         await ground.control.give_back("one", command.execution_id, command.command_id, command.fence)
-        assert await ground.control.claim(TWO, 1) == []
+        assert await ground.control.claim(OTHER_WORKER, 1) == []
         await ground.api.signal(str(command.execution_id), SignalRequest("RESUME"))
-        (again,) = await ground.control.claim(TWO, 1)
+        (again,) = await ground.control.claim(OTHER_WORKER, 1)
         assert again.command_id == command.command_id
 
 
 # ── reporting ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of reports: an ordered stream for a command that is held, durable when answered; and what a worker reads.
+# Rules of reports, an ordered stream for a held command that is durable when answered, and of the data that workers read.
 
 
 class ReportRules(Rules):
@@ -257,17 +257,17 @@ class ReportRules(Rules):
         await ground.lapse(command.execution_id)
         with pytest.raises(StaleFence):
             await ground.control.report(reported(command, 1, *WHOLE))
-        (again,) = await ground.control.claim(TWO, 1)
+        (again,) = await ground.control.claim(OTHER_WORKER, 1)
         with pytest.raises(StaleFence):
             await ground.control.report(reported(command, 1, *WHOLE))
         assert "step.started" not in await ground.types(command)
-        answer = await ground.control.report(reported(again, 1, *WHOLE, worker=TWO))
+        answer = await ground.control.report(reported(again, 1, *WHOLE, worker=OTHER_WORKER))
         assert answer.accepted == 1
 
     async def test_a_stale_hand_back_changes_nothing(self, ground: Ground) -> None:
         command = await ground.claimed()
         await ground.lapse(command.execution_id)
-        (again,) = await ground.control.claim(ONE, 1)
+        (again,) = await ground.control.claim(WORKER, 1)
         await ground.control.give_back("one", command.execution_id, command.command_id, command.fence)
         assert (await ground.control.report(reported(again, 1, *WHOLE))).accepted == 1
 
@@ -334,8 +334,8 @@ class ReportRules(Rules):
         command = await ground.claimed()
         line = LogLine(command.execution_id, 5, "first", 1, "first_task", 1, 1, "stdout", "größer\x00")
         await ground.control.write_logs([line])
-        kept = await ground.api.logs(str(command.execution_id))
-        assert [line["text"] for line in kept] == ["größer\x00"]
+        lines = await ground.api.logs(str(command.execution_id))
+        assert [line["text"] for line in lines] == ["größer\x00"]
 
 
 def iteration(command: Command, index: int) -> list[Event]:

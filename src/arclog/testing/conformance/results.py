@@ -78,7 +78,7 @@ class Rules:
 
 
 # ── storing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of content: what was stored is what is read, under its hash, within its tenant, or not at all.
+# Rules of content: a read returns the stored bytes, by their hash and within their tenant, or nothing.
 
 #: Each example uses the same store on purpose.
 SHARED = settings(
@@ -158,13 +158,13 @@ class StoringRules(Rules):
         old = await results.find(TENANT, sha256)
         assert old is not None
         await self.age(results, sha256)
-        seen = await results.find(TENANT, sha256)
-        assert seen is not None
+        first = await results.find(TENANT, sha256)
+        assert first is not None
         await stored(results, body)
         again = await results.find(TENANT, sha256)
         assert again is not None
-        assert again.stored_at != seen.stored_at
-        assert not await results.remove(TENANT, sha256, seen.stored_at)
+        assert again.stored_at != first.stored_at
+        assert not await results.remove(TENANT, sha256, first.stored_at)
         assert await read(results, sha256) == body
         assert await results.remove(TENANT, sha256, again.stored_at)
 
@@ -305,7 +305,7 @@ class StoringRules(Rules):
 
 
 # ── lists ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of lists: items come back as they were, by index, and as lines of JSON; what is not JSON is refused.
+# Rules of lists: items are read unchanged, by index or as lines of JSON; a value that is not JSON is refused.
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 VALUES = st.recursive(

@@ -20,7 +20,7 @@ from arclog.model.errors import Conflict
 from arclog.ports.secrets import SealedSecret, SecretBook, SecretInfo
 
 # ── keeping ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of sealed secrets: what is kept, for whom, and with which key.
+# Rules of sealed secrets: their content, their scopes and their key.
 
 AT = "2026-01-02T03:04:05.000000Z"
 
@@ -133,9 +133,9 @@ class SecretsContract:
             puts = [books[n].put_secret(sealed(f"a{n}", "t", key=f"k{n}")) for n in (round_ % 2, 1 - round_ % 2)]
             outcomes = await asyncio.gather(*puts, return_exceptions=True)
             assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "NoneType"]
-            [kept] = await books[0].secrets()
-            assert await books[1].secrets_key() == kept.name.replace("a", "k")
-            await books[1].remove_secret(kept.name, "t")
+            [secret] = await books[0].secrets()
+            assert await books[1].secrets_key() == secret.name.replace("a", "k")
+            await books[1].remove_secret(secret.name, "t")
 
 
 # ── secrets ───────────────────────────────────────────────────────────────────────────────────────────────────────────

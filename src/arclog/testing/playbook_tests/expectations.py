@@ -21,15 +21,15 @@ _MOST_SHOWN = 600
 
 
 def failures(case: Case, run: CaseRun) -> list[str]:
-    """The differences from what the test expects; [] if there are none."""
+    """Return the differences from the expectations of the test; [] if there are none."""
     if run.problem:
         return [run.problem]
     expect = case.expect
     differences: list[str] = []
-    wanted = expect.get("state", "completed" if "error" not in expect else "failed")
-    if run.state != wanted:
+    expected = expect.get("state", "completed" if "error" not in expect else "failed")
+    if run.state != expected:
         because = f": {run.error.get('message')}" if run.error else ""
-        differences.append(f"state: expected {wanted}, the run {_ended(run.state)}{because}")
+        differences.append(f"state: expected {expected}, the run {_ended(run.state)}{because}")
     judge = _Judge(case, run)
     for key in ("path", "not_run", "calls", "ctx", "result", "error", "events", "duration_s", "that"):
         if key in expect:
@@ -56,19 +56,19 @@ class _Judge:
         self.run = run
         self.scope = {"workload": case.workload, "ctx": run.ctx, "result": run.result}
 
-    def path(self, wanted: list[Any]) -> Iterator[str]:
+    def path(self, steps: list[Any]) -> Iterator[str]:
         taken = path_of(self.run)
-        if taken != wanted:
-            yield f"path: expected {' → '.join(map(str, wanted))}\n      took     {' → '.join(taken)}"
+        if taken != steps:
+            yield f"path: expected {' → '.join(map(str, steps))}\n      took     {' → '.join(taken)}"
 
-    def not_run(self, wanted: list[Any]) -> Iterator[str]:
+    def not_run(self, steps: list[Any]) -> Iterator[str]:
         ran = set(path_of(self.run))
-        for step in wanted:
+        for step in steps:
             if step in ran:
                 yield f"not_run: step {step} ran"
 
-    def calls(self, wanted: dict[str, Any]) -> Iterator[str]:
-        for name, expected in wanted.items():
+    def calls(self, counts: dict[str, Any]) -> Iterator[str]:
+        for name, expected in counts.items():
             step, _, task = name.partition(".")
             made = [call for call in self.run.calls if call.step == step and task in ("", call.task)]
             if isinstance(expected, int):
@@ -82,31 +82,31 @@ class _Judge:
             for index, (call, part) in enumerate(zip(made, configs, strict=True)):
                 yield from self.compare(f"calls.{name}[{index}]", call.config, part, partly=True)
 
-    def ctx(self, wanted: dict[str, Any]) -> Iterator[str]:
-        for key, expected in wanted.items():
+    def ctx(self, values: dict[str, Any]) -> Iterator[str]:
+        for key, expected in values.items():
             if key not in self.run.ctx:
                 names = ", ".join(self.run.ctx) or "nothing"
                 yield f"ctx.{key}: not set; ctx has {names}"
             else:
                 yield from self.compare(f"ctx.{key}", self.run.ctx[key], expected)
 
-    def result(self, wanted: Any) -> Iterator[str]:
-        return self.compare("result", self.run.result, wanted)
+    def result(self, expected: Any) -> Iterator[str]:
+        return self.compare("result", self.run.result, expected)
 
-    def error(self, wanted: Any) -> Iterator[str]:
+    def error(self, pattern: Any) -> Iterator[str]:
         error = self.run.error
         if error is None:
-            yield f"error: expected {_shown(wanted)}, there was none"
+            yield f"error: expected {_shown(pattern)}, there was none"
             return
-        expected = {"message": wanted} if isinstance(wanted, str) else dict(wanted or {})
+        expected = {"message": pattern} if isinstance(pattern, str) else dict(pattern or {})
         message = expected.pop("message", "")
         if str(message) not in str(error.get("message")):
             yield f"error.message: expected a text with {message!r}, got {error.get('message')!r}"
         yield from self.compare("error", error, expected, partly=True)
 
-    def events(self, wanted: list[Any]) -> Iterator[str]:
+    def events(self, patterns: list[Any]) -> Iterator[str]:
         remaining = iter(self.run.events)
-        for index, expected in enumerate(wanted):
+        for index, expected in enumerate(patterns):
             part = {"type": expected} if isinstance(expected, str) else dict(expected)
             if part.get("type") not in REGISTRY:
                 yield f"events[{index}]: there is no event type {part.get('type')!r}"
@@ -129,49 +129,49 @@ class _Judge:
             part = {**part, "item": str(part["item"])}
         return not list(self.compare("", fields, part, partly=True))
 
-    def duration_s(self, wanted: Any) -> Iterator[str]:
+    def duration_s(self, expected: Any) -> Iterator[str]:
         took = self.run.duration_s
-        if isinstance(wanted, Mapping):
-            low, high = wanted.get("min", 0), wanted.get("max", float("inf"))
+        if isinstance(expected, Mapping):
+            low, high = expected.get("min", 0), expected.get("max", float("inf"))
             if not low <= took <= high:
-                yield f"duration_s: expected {_shown(wanted)}, took {took:g} virtual seconds"
-        elif abs(took - float(wanted)) > _TOLERANCE_S:
-            yield f"duration_s: expected {wanted:g}, took {took:g} virtual seconds"
+                yield f"duration_s: expected {_shown(expected)}, took {took:g} virtual seconds"
+        elif abs(took - float(expected)) > _TOLERANCE_S:
+            yield f"duration_s: expected {expected:g}, took {took:g} virtual seconds"
 
-    def that(self, wanted: Any) -> Iterator[str]:
+    def that(self, conditions: Any) -> Iterator[str]:
         own = {**self.scope, "state": self.run.state, "duration_s": self.run.duration_s, "error": self.run.error}
         scope = Scope(own, Views(self.run.steps))
-        for condition in wanted if isinstance(wanted, list) else [wanted]:
+        for condition in conditions if isinstance(conditions, list) else [conditions]:
             try:
                 if not compile_condition(condition).evaluate(scope):
                     yield f"that: {condition} is false"
             except ExpressionError as problem:
                 yield f"that: {condition}: {problem}"
 
-    def compare(self, where: str, value: Any, wanted: Any, *, partly: bool = False) -> Iterator[str]:
+    def compare(self, where: str, value: Any, expected: Any, *, partly: bool = False) -> Iterator[str]:
         """Differences of two values. A text that is one template is a condition on `value`."""
-        if isinstance(wanted, str) and wanted.startswith("{{") and wanted.endswith("}}"):
+        if isinstance(expected, str) and expected.startswith("{{") and expected.endswith("}}"):
             try:
-                answer = compile_text(wanted).evaluate({**self.scope, "value": value})
+                answer = compile_text(expected).evaluate({**self.scope, "value": value})
             except ExpressionError as problem:
-                yield f"{where}: {wanted}: {problem}"
+                yield f"{where}: {expected}: {problem}"
                 return
             if answer is not True and not (answer is not False and same(value, answer)):
-                yield f"{where}: {wanted} does not hold for {_shown(value)}"
-        elif isinstance(wanted, Mapping) and isinstance(value, Mapping):
-            for key, part in wanted.items():
+                yield f"{where}: {expected} does not hold for {_shown(value)}"
+        elif isinstance(expected, Mapping) and isinstance(value, Mapping):
+            for key, part in expected.items():
                 if key not in value:
                     yield f"{where}.{key}: expected {_shown(part)}, it is not there"
                 else:
                     yield from self.compare(f"{where}.{key}", value[key], part, partly=partly)
             for key in () if partly else value:
-                if key not in wanted:
+                if key not in expected:
                     yield f"{where}.{key}: not expected, it is {_shown(value[key])}"
-        elif isinstance(wanted, list) and isinstance(value, list) and len(wanted) == len(value):
-            for index, part in enumerate(wanted):
+        elif isinstance(expected, list) and isinstance(value, list) and len(expected) == len(value):
+            for index, part in enumerate(expected):
                 yield from self.compare(f"{where}[{index}]", value[index], part, partly=partly)
-        elif not same(value, wanted):
-            yield f"{where}: expected {_shown(wanted)}\n{' ' * len(where)}  got      {_shown(value)}"
+        elif not same(value, expected):
+            yield f"{where}: expected {_shown(expected)}\n{' ' * len(where)}  got      {_shown(value)}"
 
 
 def _shown(value: Any) -> str:

@@ -152,13 +152,13 @@ def run_file(
         report.problem = f"cannot read {error.filename}: {error.strerror}"
         return report
     report.coverage = Coverage.of(stage.plan)
-    wanted = [case for case in cases.cases if only.lower() in case.name.lower()]
+    selected = [case for case in cases.cases if only.lower() in case.name.lower()]
     report.problem = mock_problems(cases, stage)
     if report.problem:
         return report
     snapshots = _Snapshots(file, update=update)
     used: set[int] = set()
-    for case in wanted:
+    for case in selected:
         report.cases.append(_run_case(case, file, stage, snapshots, report.coverage, used))
     if not only:
         _unused_defaults(cases, used, report)
@@ -267,41 +267,41 @@ class _Snapshots:
     def __init__(self, file: str, *, update: bool) -> None:
         self._path = Path(file).parent / SNAPSHOTS / (Path(file).name.partition(".test.")[0] + ".json")
         self._update = update
-        self._kept: dict[str, Any] | None = None
+        self._stored: dict[str, Any] | None = None
         self._changed = False
 
     @property
-    def kept(self) -> dict[str, Any]:
-        if self._kept is None:
-            self._kept = decode(self._path.read_bytes()) if self._path.exists() else {}
-        return self._kept
+    def stored(self) -> dict[str, Any]:
+        if self._stored is None:
+            self._stored = decode(self._path.read_bytes()) if self._path.exists() else {}
+        return self._stored
 
     def compare(self, name: str, snapshot: dict[str, Any]) -> list[str]:
         now = decode(as_json(snapshot))
         if self._update:
-            self._changed = self._changed or self.kept.get(name) != now
-            self.kept[name] = now
+            self._changed = self._changed or self.stored.get(name) != now
+            self.stored[name] = now
             return []
-        if name not in self.kept:
+        if name not in self.stored:
             return [f"there is no snapshot of this test; `arclog test --update` writes {self._path}"]
-        if self.kept[name] == now:
+        if self.stored[name] == now:
             return []
         import difflib
 
-        before, after = (as_json(part).decode().splitlines() for part in (self.kept[name], now))
+        before, after = (as_json(part).decode().splitlines() for part in (self.stored[name], now))
         shown = difflib.unified_diff(before, after, "snapshot", "this run", lineterm="", n=2)
         return ["snapshot: the run differs; if it is meant to, `arclog test --update`\n" + "\n".join(shown)]
 
     def write(self, names: list[str] | None) -> None:
         """Write changed snapshots; with the names of all tests, snapshots of missing tests are removed."""
-        if not self._update or self._kept is None:
+        if not self._update or self._stored is None:
             return
-        gone = [] if names is None else [name for name in self._kept if name not in names]
+        gone = [] if names is None else [name for name in self._stored if name not in names]
         for name in gone:
-            del self._kept[name]
+            del self._stored[name]
         if self._changed or gone:
             self._path.parent.mkdir(exist_ok=True)
-            self._path.write_bytes(as_json(self._kept))
+            self._path.write_bytes(as_json(self._stored))
 
 
 def run_files(

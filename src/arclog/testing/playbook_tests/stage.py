@@ -83,14 +83,14 @@ class FakeSecrets:
     """The keychain of a test: its own values, and made-up ones for the rest."""
 
     def __init__(self, secrets: Mapping[str, Any]) -> None:
-        self._given = secrets
+        self._values = secrets
 
     async def check(self, entries: Sequence[Mapping[str, Any]], scope: str) -> list[str]:
         return []
 
     async def resolve(self, entry: Mapping[str, Any], scope: str) -> Credential:
         name = str(entry["name"])
-        value = self._given.get(name)
+        value = self._values.get(name)
         if value is None:
             fields = dict.fromkeys(_FIELDS, f"test-{name}")
         else:
@@ -123,7 +123,7 @@ def _no_vault() -> Any:
 
 
 class _PatientControl(EngineControl):
-    """A worker's control whose waits end with news alone."""
+    """A worker's control whose waits end only when there is news."""
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0, until: Any = None) -> list[Command]:
         return await super().claim(worker, limit, _NEVER_S if wait_s else 0.0, until)
@@ -153,10 +153,10 @@ class Stage:
         self.pure = pure
         self.settings = Settings({**{name: base_settings[name] for name in base_settings}, **_QUIET})
         self._tenant = self.settings.text("scope.tenant")
-        #: compiled once: what is made of a plan is the same for every case
+        #: compiled once, since it is the same for every case
         self._compiler = Compiler(specs, self.settings)
-        kept = self._compiler.keep(text, plan)
-        self._program = Program(plan, kept.digest)
+        compiled = self._compiler.keep(text, plan)
+        self._program = Program(plan, compiled.digest)
         self._used_kinds = {
             task.kind: specs[task.kind] for step in plan.steps for task in step.tasks if task.kind in specs
         }

@@ -63,19 +63,19 @@ class Presence:
         for path in sorted(self._folder.glob("*")) if self._folder.is_dir() else ():
             worker_id = path.name
             try:
-                wanted = path.read_text() == str(execution_id)
+                serves_run = path.read_text() == str(execution_id)
             except OSError:
                 continue
-            if wanted and worker_id not in self._mine and self.is_alive(worker_id):
+            if serves_run and worker_id not in self._mine and self.is_alive(worker_id):
                 return worker_id
         return ""
 
     def is_served(self, execution_ids: Collection[int]) -> bool:
         """Return whether a live process runs all executions of this home, or one of these (and their descendants)."""
-        wanted = {"0", *map(str, execution_ids)}
+        contents = {"0", *map(str, execution_ids)}
         for path in sorted(self._folder.glob("*")) if self._folder.is_dir() else ():
             try:
-                serves = path.read_text() in wanted
+                serves = path.read_text() in contents
             except OSError:
                 continue
             if serves and self.is_alive(path.name):
@@ -126,7 +126,7 @@ class FileMarks:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._left: list[tuple[int, int]] = []
         with self._alone():
-            self._known = self._counted()
+            self._crashes = self._counted()
             self._path = self._folder / owner
             self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -147,7 +147,7 @@ class FileMarks:
         _MARK.pack_into(self._marks, slot * 16, 0, 0)
 
     def crashes(self) -> list[Crash]:
-        return list(self._known)
+        return list(self._crashes)
 
     def left(self) -> list[tuple[int, int]]:
         return list(self._left)
@@ -163,7 +163,7 @@ class FileMarks:
 
     def save(self, crashes: Sequence[Crash]) -> None:
         """Save the crashes. Those that other processes of this home have counted meanwhile are kept."""
-        ours = {(crash.execution_id, crash.work) for crash in self._known}
+        ours = {(crash.execution_id, crash.work) for crash in self._crashes}
         with self._alone():
             theirs = [crash for crash in self._read() if (crash.execution_id, crash.work) not in ours]
             self._write([*theirs, *crashes])
@@ -187,14 +187,14 @@ class FileMarks:
 
     def _counted(self) -> list[Crash]:
         """Known crashes, including those that dead processes left."""
-        known = {(known_crash.execution_id, known_crash.work): known_crash for known_crash in self._read()}
+        crashes = {(earlier.execution_id, earlier.work): earlier for earlier in self._read()}
         self._left = list(self._left_behind())
         for key in self._left:
-            crash = known.setdefault(key, Crash(*key, 0))
+            crash = crashes.setdefault(key, Crash(*key, 0))
             crash.count += 1
         if self._left and not self._is_shared:
-            self._write(list(known.values()))
-        return list(known.values())
+            self._write(list(crashes.values()))
+        return list(crashes.values())
 
     def _left_behind(self) -> Iterator[tuple[int, int]]:
         for path in sorted(self._folder.iterdir()):

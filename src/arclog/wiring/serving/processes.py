@@ -40,11 +40,11 @@ BACKLOG = 2048
 def allow_files(settings: Settings) -> None:
     """Raise the limit of open files to the number that the connections need, as far as this is allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = settings.integer("server.max_connections") + OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    needed = settings.integer("server.max_connections") + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        if most < wanted:
+        if most < needed:
             log.warning(
                 "this process may open %d files, and server.max_connections is %d; allow it more (ulimit -n, LimitNOFILE), "
                 "or lower the setting",
@@ -131,10 +131,10 @@ def member_of(environment: MutableMapping[str, str]) -> Member | None:
     """Returns None if this process was not started by a supervisor. The variable is removed, so that children of
     this process do not inherit it.
     """
-    given = environment.pop(VARIABLE, "")
-    if not given:
+    variable = environment.pop(VARIABLE, "")
+    if not variable:
         return None
-    listener, channel, folder = given.split(":", 2)
+    listener, channel, folder = variable.split(":", 2)
     member = Member(socket.socket(fileno=int(listener)), socket.socket(fileno=int(channel)), Path(folder))
     for sock in (member.listener, member.channel):
         sock.set_inheritable(False)
@@ -193,7 +193,7 @@ class _Supervisor:
         self._patience_s = settings.number("server.drain_s") + _END_S
         #: the current processes by number; others were replaced and are draining
         self._current: dict[int, _Process] = {}
-        self._there: set[_Process] = set()
+        self._running: set[_Process] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
@@ -233,7 +233,7 @@ class _Supervisor:
 
     def _on_stop_signal(self) -> None:
         if self._stop.is_set():
-            for process in self._there:
+            for process in self._running:
                 process.signal(signal.SIGTERM)  # a second signal ends the drain
         self._stop.set()
 
@@ -241,15 +241,15 @@ class _Supervisor:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
-            given = (self._sockets[index].fileno(), theirs.fileno())
+            descriptors = (self._sockets[index].fileno(), theirs.fileno())
             child = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "arclog", *sys.argv[1:]),
-                env={**os.environ, VARIABLE: f"{given[0]}:{given[1]}:{self._folder}"},
-                pass_fds=given,
+                env={**os.environ, VARIABLE: f"{descriptors[0]}:{descriptors[1]}:{self._folder}"},
+                pass_fds=descriptors,
                 start_new_session=True,  # only the supervisor handles Ctrl-C, and signals them
             )
         process = self._current[index] = _Process(index, child, ours)
-        self._there.add(process)
+        self._running.add(process)
         task = asyncio.ensure_future(self._watch(process))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -258,7 +258,7 @@ class _Supervisor:
     async def _watch(self, process: _Process) -> None:
         """Restart the process when it ends unexpectedly."""
         code = await process.ended()
-        self._there.discard(process)
+        self._running.discard(process)
         if self._stop.is_set() or self._current[process.index] is not process:
             return
         if not self._is_up:
@@ -291,11 +291,11 @@ class _Supervisor:
 
     async def _end(self) -> None:
         self._stop.set()
-        for process in self._there:
+        for process in self._running:
             process.signal(signal.SIGTERM)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._patience_s):
                 await asyncio.gather(*self._tasks)
-        for process in self._there:
+        for process in self._running:
             process.signal(signal.SIGKILL)
         await asyncio.gather(*self._tasks)

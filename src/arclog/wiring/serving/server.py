@@ -71,52 +71,52 @@ async def serve(
     with closing(listener), operators_log(settings):
         allow_files(settings)
         async with (
-            embedded(settings, works_here=with_worker) as here,
-            _traced(here.engine),
-            _compiling_elsewhere(here, settings) as compiling,
+            embedded(settings, works_here=with_worker) as runtime,
+            _traced(runtime.engine),
+            _compiling_elsewhere(runtime, settings) as compiling,
         ):
             stopping = stop or asyncio.Event()
-            log_runs(here.engine.hints)
-            gate = Gate(settings, here.engine.store, here.engine.clock)
+            log_runs(runtime.engine.hints)
+            gate = Gate(settings, runtime.engine.store, runtime.engine.clock)
             await gate.check_address(settings.text("server.host"))
-            await here.free_dead()
-            here.start_duties()
-            here.start_scheduler()
-            vault = choose_vault(settings, here.engine.store)
+            await runtime.free_dead()
+            runtime.start_duties()
+            runtime.start_scheduler()
+            vault = choose_vault(settings, runtime.engine.store)
             await _warn_of_secrets(settings, vault)
-            metrics = Metrics(here.engine)
+            metrics = Metrics(runtime.engine)
             shared = SharedMetrics(metrics, member.folder) if member is not None else None
             services = _services(
-                settings, here, compiling, gate, vault, metrics, metrics.text if shared is None else shared.text
+                settings, runtime, compiling, gate, vault, metrics, metrics.text if shared is None else shared.text
             )
             metrics.watch_requests(services.traffic)
-            here.worker_control = measured(here.control, metrics)
+            runtime.worker_control = measured(runtime.control, metrics)
             if with_worker:
-                here.engine.pools = (DEFAULT_POOL,)
-                await here.isolate_tenants()
-                await here.start_worker(unattended=True)
+                runtime.engine.pools = (DEFAULT_POOL,)
+                await runtime.isolate_tenants()
+                await runtime.start_worker(unattended=True)
             server = _Server(services, stopping)
-            if here.worker is not None:
-                here.worker.add_done_callback(lambda _: stopping.set())
+            if runtime.worker is not None:
+                runtime.worker.add_done_callback(lambda _: stopping.set())
             freeze_imports()
             if started is not None:
                 started.set_result(address_of(listener))
-            async with nullcontext() if shared is None else shared.kept():
+            async with nullcontext() if shared is None else shared.written():
                 await server.serve([listener])
-            if here.worker is not None and here.worker.done():
-                here.worker.result()  # raises the worker's error: a server without its worker is of no use
+            if runtime.worker is not None and runtime.worker.done():
+                runtime.worker.result()  # raises the worker's error: a server without its worker is of no use
 
 
 @asynccontextmanager
-async def _compiling_elsewhere(here: Embedded, settings: Settings) -> AsyncIterator[CompilingProcesses]:
+async def _compiling_elsewhere(runtime: Embedded, settings: Settings) -> AsyncIterator[CompilingProcesses]:
     """Compile large playbooks in separate processes while the context is open."""
     compiling = CompilingProcesses(settings)
-    here.api.compiler.elsewhere = compiling
-    here.api.compiler.turns = here.engine.deciding.turns
+    runtime.api.compiler.elsewhere = compiling
+    runtime.api.compiler.turns = runtime.engine.deciding.turns
     try:
         yield compiling
     finally:
-        here.api.compiler.elsewhere = None
+        runtime.api.compiler.elsewhere = None
         await compiling.close()
 
 
@@ -199,7 +199,7 @@ class _Server(uvicorn.Server):
 
 def _services(
     settings: Settings,
-    here: Embedded,
+    runtime: Embedded,
     compiling: CompilingProcesses,
     gate: Gate,
     vault: Vault,
@@ -210,24 +210,24 @@ def _services(
         limit_s = settings.number("server.ready_s")
         try:
             async with asyncio.timeout(limit_s):
-                await here.api.list(limit=1)
+                await runtime.api.list(limit=1)
         except TimeoutError:
             return f"the store does not answer within {limit_s:g} s (server.ready_s)"
         except ArclogError as problem:
             return str(problem)
         return ""
 
-    clock, book = here.engine.clock, here.engine.store
+    clock, book = runtime.engine.clock, runtime.engine.store
     cursors = new_cursors()
-    if here.relay is not None:
-        metrics.watch(here.relay.bus, here.publisher)
-    engine = here.engine
+    if runtime.relay is not None:
+        metrics.watch(runtime.relay.bus, runtime.publisher)
+    engine = runtime.engine
 
     def control(boundary: Boundary) -> BoundControl:
-        return measured(ScopedControl(here.control, engine.store, clock, boundary), metrics)
+        return measured(ScopedControl(runtime.control, engine.store, clock, boundary), metrics)
 
     def runs(boundary: Boundary) -> Runs:
-        return EngineRuns(engine, here.api.within(boundary), boundary, cursors)
+        return EngineRuns(engine, runtime.api.within(boundary), boundary, cursors)
 
     async def check(text: str, file: str, tenant: str) -> tuple[list[Finding], bytes]:
         if is_small(text):
@@ -240,22 +240,22 @@ def _services(
         return findings, graph
 
     async def doctor(boundary: Boundary) -> Diagnosis:
-        return await diagnosed(settings, here, boundary.reach.tenant)
+        return await diagnosed(settings, runtime, boundary.reach.tenant)
 
     return Services(
         settings=settings,
         doctor=doctor,
         schema=lambda: json_schema(installed_kinds()),
         check=check,
-        api=here.api.within,
+        api=runtime.api.within,
         control=control,
         metrics=figures,
-        schedules=here.schedules,
-        pools=here.pools,
+        schedules=runtime.schedules,
+        pools=runtime.pools,
         vault=vault,
-        ingest=EngineIngest(here.engine),
+        ingest=EngineIngest(runtime.engine),
         runs=runs,
-        results=here.results,
+        results=runtime.results,
         authenticate=gate.authenticate,
         gate=gate,
         key_made=gate.key_made,
@@ -264,5 +264,5 @@ def _services(
         book=book,
         audit=Audit(book, clock, settings),
         traffic=Traffic(settings),
-        turns=turns.run if (turns := here.engine.deciding.turns) is not None else at_once,
+        turns=turns.run if (turns := runtime.engine.deciding.turns) is not None else at_once,
     )

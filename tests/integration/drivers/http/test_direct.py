@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from arclog.drivers.http.direct import Answer, BrokenOff, DirectClient, NotAnswered, NotConnected, Origin
-from tests.servers.web import Asked, Web, Wire
+from tests.servers.web import ReceivedRequest, Web, Wire
 
 _BIG = bytes(range(256)) * 40_000
 
@@ -39,15 +39,15 @@ async def test_requests_in_turn_share_a_connection(client: DirectClient, web: We
     assert (await get(client, web, "/a?x=1")).body == b"1"
     assert (await get(client, web, "/b")).status == 404
     assert (await get(client, web, "/a", body=_BIG)).body == b"1"
-    assert [asked.connection for asked in web.asked] == [1, 1, 1]
-    assert web.asked[-1].body == _BIG
+    assert [request.connection for request in web.requests] == [1, 1, 1]
+    assert web.requests[-1].body == _BIG
 
 
 async def test_requests_at_the_same_time_have_connections_of_their_own(client: DirectClient, web: Web) -> None:
     web.answers("/a", _BIG)
     answers = await asyncio.gather(*(get(client, web, "/a") for _ in range(20)))
     assert all(answer.body == _BIG for answer in answers)
-    assert len({asked.connection for asked in web.asked}) == 20
+    assert len({request.connection for request in web.requests}) == 20
     await asyncio.gather(*(get(client, web, "/a") for _ in range(20)))
     assert web.connections == 20
 
@@ -63,8 +63,8 @@ async def test_more_idle_connections_than_are_kept_are_closed(web: Web) -> None:
 
 async def test_a_request_prefers_a_connection_to_its_process(client: DirectClient, web: Web) -> None:
     @web.route("/a")
-    async def answer(asked: Asked, wire: Wire) -> None:
-        await wire.answer(200, b"1", {"Arclog-Server": f"p{asked.connection}"})
+    async def answer(received: ReceivedRequest, wire: Wire) -> None:
+        await wire.answer(200, b"1", {"Arclog-Server": f"p{received.connection}"})
 
     answers = await asyncio.gather(*(get(client, web, "/a") for _ in range(3)))
     assert sorted(answer.server for answer in answers) == ["p1", "p2", "p3"]
@@ -100,9 +100,9 @@ async def test_a_connection_that_the_server_closed_is_not_used(client: DirectCli
     loop = asyncio.get_running_loop()
 
     @web.route("/a")
-    async def answer(asked: Asked, wire: Wire) -> None:
+    async def answer(received: ReceivedRequest, wire: Wire) -> None:
         await wire.answer(200, b"1")
-        if asked.connection == 1:
+        if received.connection == 1:
             wire.cut(reset=reset)
             loop.call_soon_threadsafe(closed.set)
 
@@ -112,17 +112,17 @@ async def test_a_connection_that_the_server_closed_is_not_used(client: DirectCli
     while wire.is_usable(30):  # noqa: ASYNC110 - a transport has no event for its end
         await asyncio.sleep(0)
     assert (await get(client, web, "/a")).body == b"1"
-    assert web.asked[-1].connection == 2
+    assert web.requests[-1].connection == 2
 
 
 async def test_what_comes_behind_an_answer_is_never_the_next_one(client: DirectClient, web: Web) -> None:
     @web.route("/a")
-    async def answer(_: Asked, wire: Wire) -> None:
+    async def answer(_: ReceivedRequest, wire: Wire) -> None:
         await wire.raw(b"HTTP/1.1 200 X\r\nContent-Length: 1\r\n\r\n1HTTP/1.1 200 X\r\nContent-Length: 4\r\n\r\nevil")
 
     for number in (1, 2, 3):
         assert (await get(client, web, "/a")).body == b"1"
-        assert web.asked[-1].connection == number
+        assert web.requests[-1].connection == number
 
 
 async def test_a_request_that_is_given_up_takes_its_connection_along(client: DirectClient, web: Web) -> None:
@@ -150,7 +150,7 @@ async def test_an_answer_that_keeps_coming_is_waited_for(client: DirectClient, w
     pieces = 12
 
     @web.route("/slow")
-    async def answer(_: Asked, wire: Wire) -> None:
+    async def answer(_: ReceivedRequest, wire: Wire) -> None:
         await wire.head(200, {"Content-Length": str(pieces)})
         for _piece in range(pieces):
             await asyncio.sleep(0.05)
@@ -163,7 +163,7 @@ async def test_an_answer_that_keeps_coming_is_waited_for(client: DirectClient, w
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\nhalf"])
 async def test_an_answer_that_breaks_off_is_an_error(client: DirectClient, web: Web, first: bytes, reset: bool) -> None:
     @web.route("/a")
-    async def answer(_: Asked, wire: Wire) -> None:
+    async def answer(_: ReceivedRequest, wire: Wire) -> None:
         await wire.raw(first)
         wire.cut(reset=reset)
 
@@ -173,7 +173,7 @@ async def test_an_answer_that_breaks_off_is_an_error(client: DirectClient, web: 
 
 async def test_an_answer_may_end_with_its_connection(client: DirectClient, web: Web) -> None:
     @web.route("/a")
-    async def answer(_: Asked, wire: Wire) -> None:
+    async def answer(_: ReceivedRequest, wire: Wire) -> None:
         await wire.raw(b"HTTP/1.1 200 X\r\n\r\n")
         await wire.raw(_BIG)
         wire.cut()

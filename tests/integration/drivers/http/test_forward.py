@@ -49,7 +49,7 @@ async def connected(
         writer.close()
 
 
-async def said(forwarder: Forwarder, route: Route, *lines: str, body: bytes = b"", length: int = -1) -> bytes:
+async def exchanged(forwarder: Forwarder, route: Route, *lines: str, body: bytes = b"", length: int = -1) -> bytes:
     """The answer to a request, or what of this length it ends with; b'' when the connection was closed."""
     async with connected(forwarder, route) as (reader, writer):
         writer.write("\r\n".join([*lines, "", ""]).encode() + body)
@@ -67,15 +67,15 @@ async def test_a_request_arrives_as_if_it_had_come_straight(forwarder: Forwarder
     route = forwarder.open_route(Guard("loopback"), 5)
     where = web.url("/b/k%20x?list-type=2")
     head = (f"PUT {where} HTTP/1.1", f"Host: 127.0.0.1:{web.port}", f"Proxy-Authorization: {login(route)}")
-    answer = await said(
+    answer = await exchanged(
         forwarder, route, *head, "X-Mine: 1", f"Content-Length: {len(_BIG)}", body=_BIG, length=len(_BIG)
     )
     assert answer.startswith(b"HTTP/1.1 200")
     assert answer.endswith(_BIG)
-    (asked,) = web.asked
-    assert (asked.method, asked.target, asked.body) == ("PUT", "/b/k%20x?list-type=2", _BIG)
-    assert (asked.headers["x-mine"], asked.headers["connection"]) == ("1", "close")
-    assert "proxy-authorization" not in asked.headers
+    (request,) = web.requests
+    assert (request.method, request.target, request.body) == ("PUT", "/b/k%20x?list-type=2", _BIG)
+    assert (request.headers["x-mine"], request.headers["connection"]) == ("1", "close")
+    assert "proxy-authorization" not in request.headers
 
 
 async def test_a_tunnel_carries_both_ways_at_once(forwarder: Forwarder) -> None:
@@ -114,10 +114,10 @@ async def test_nobody_gets_through_without_a_token(forwarder: Forwarder, web: We
         [f"CONNECT 127.0.0.1:{web.port} HTTP/1.1"],
     ]
     for head in heads:
-        assert (await said(forwarder, route, *head)).startswith(b"HTTP/1.1 407 ")
+        assert (await exchanged(forwarder, route, *head)).startswith(b"HTTP/1.1 407 ")
     forwarder.close_route(route)
-    assert (await said(forwarder, route, get, f"Proxy-Authorization: {login(route)}")).startswith(b"HTTP/1.1 407 ")
-    assert web.asked == []
+    assert (await exchanged(forwarder, route, get, f"Proxy-Authorization: {login(route)}")).startswith(b"HTTP/1.1 407 ")
+    assert web.requests == []
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ async def test_the_guard_decides(forwarder: Forwarder, web: Web, to: str, line: 
     web.answers("/x")
     route = forwarder.open_route(Guard("none", setting="object.allow_networks"), 5)
     line = line.format(to=to.format(port=web.port))
-    assert await said(forwarder, route, line, f"Proxy-Authorization: {login(route)}") == b""
-    assert web.asked == []
+    assert await exchanged(forwarder, route, line, f"Proxy-Authorization: {login(route)}") == b""
+    assert web.requests == []
     problem = route.take_problem()
     assert problem is not None
     assert problem.code == "ADDRESS_REFUSED"
@@ -143,12 +143,12 @@ async def test_the_guard_decides(forwarder: Forwarder, web: Web, to: str, line: 
 )  # fmt: skip
 async def test_requests_that_name_no_place(forwarder: Forwarder, line: str) -> None:
     route = forwarder.open_route(Guard("loopback"), 5)
-    assert await said(forwarder, route, line, f"Proxy-Authorization: {login(route)}") == b""
+    assert await exchanged(forwarder, route, line, f"Proxy-Authorization: {login(route)}") == b""
 
 
 async def test_a_head_without_end_is_cut_off(forwarder: Forwarder) -> None:
     route = forwarder.open_route(Guard("loopback"), 5)
-    assert await said(forwarder, route, "GET http://x/ HTTP/1.1", "A: " + "x" * 200_000) == b""
+    assert await exchanged(forwarder, route, "GET http://x/ HTTP/1.1", "A: " + "x" * 200_000) == b""
 
 
 async def test_what_is_open_ends_with_the_forwarder(web: Web) -> None:
@@ -163,7 +163,7 @@ async def test_what_is_open_ends_with_the_forwarder(web: Web) -> None:
     forwarder = Forwarder()
     route = forwarder.open_route(Guard("loopback"), 5)
     get = (f"GET {web.url('/stall')} HTTP/1.1", f"Host: 127.0.0.1:{web.port}", f"Proxy-Authorization: {login(route)}")
-    waiting = asyncio.ensure_future(said(forwarder, route, *get))
+    waiting = asyncio.ensure_future(exchanged(forwarder, route, *get))
     await gone.wait()
     await asyncio.to_thread(forwarder.close)
     assert await waiting == b""
@@ -189,11 +189,11 @@ async def test_a_library_that_follows_redirects_is_checked_on_each(forwarder: Fo
             )  # fmt: skip
 
         both, first = (forwarder.open_route(Guard(allowed), 5) for allowed in ("loopback", "127.0.0.1"))
-        found = await obstore.get_async(store(both), "k")
-        assert bytes(await found.bytes_async()) == b"found"
+        content = await obstore.get_async(store(both), "k")
+        assert bytes(await content.bytes_async()) == b"found"
         with pytest.raises(obstore.exceptions.BaseError):
             await obstore.get_async(store(first), "k")
-        assert (len(web.asked), len(other.asked)) == (2, 1)
+        assert (len(web.requests), len(other.requests)) == (2, 1)
         problem = first.take_problem()
         assert problem is not None
         assert "127.0.0.2 is loopback" in problem.message

@@ -41,7 +41,7 @@ async def refused(server: Server, timeout_s: float = 10.0) -> NotConnected:
     return raised.value
 
 
-def saying(words: bytes, version: bytes = b"2.10.0") -> Talk:
+def server_that_sends(words: bytes, version: bytes = b"2.10.0") -> Talk:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(INFO % version)
         await reader.readline()  # CONNECT
@@ -63,7 +63,7 @@ def saying(words: bytes, version: bytes = b"2.10.0") -> Talk:
     ],
 )
 async def test_what_a_server_says_in_place_of_a_greeting(words: bytes, cause: Cause) -> None:
-    async with answering(saying(words)) as server:
+    async with answering(server_that_sends(words)) as server:
         assert (await refused(server)).cause is cause
 
 
@@ -74,7 +74,7 @@ async def test_a_server_that_hangs_up_is_asked_again_for_its_reason() -> None:
         nonlocal calls
         calls += 1
         if calls == 3:
-            await saying(b"-ERR 'Authorization Violation'\r\n")(reader, writer)
+            await server_that_sends(b"-ERR 'Authorization Violation'\r\n")(reader, writer)
             return
         writer.write(INFO % b"2.10.0")
         await reader.readline()
@@ -102,7 +102,7 @@ async def test_a_server_that_always_hangs_up_is_unreachable() -> None:
 
 
 async def test_an_old_server_will_not_do() -> None:
-    async with answering(saying(b"PONG\r\n", b"2.8.4")) as server:
+    async with answering(server_that_sends(b"PONG\r\n", b"2.8.4")) as server:
         problem = await refused(server)
     assert (problem.cause, str(problem)) == (Cause.VERSION, "2.8.4")
 
@@ -139,5 +139,5 @@ async def test_a_server_introduces_itself() -> None:
         writer.write(b'INFO {"version":"2.11.1","jetstream":true}\r\n')
 
     async with answering(talk) as server:
-        found = await greeting(server)
-    assert (found.version, found.jetstream) == ("2.11.1", True)
+        info = await greeting(server)
+    assert (info.version, info.jetstream) == ("2.11.1", True)

@@ -10,10 +10,10 @@ async def test_work_that_is_done_takes_its_crashes_back(postgres, opened, work):
     store = await opened(postgres)
     await store.add_crashes([(5, work), (5, 9), (6, work)], 100, 0)
     await store.forget_crash(5, work)
-    known = await store.add_crashes([], 100, 0)
-    assert {(one.execution_id, one.work) for one in known} == {(5, 9), (6, work)}
+    crashes = await store.add_crashes([], 100, 0)
+    assert {(run.execution_id, run.work) for run in crashes} == {(5, 9), (6, work)}
     await store.forget_crash(5)
-    assert [one.execution_id for one in await store.add_crashes([], 100, 0)] == [6]
+    assert [run.execution_id for run in await store.add_crashes([], 100, 0)] == [6]
 
 
 async def the_crash(store):
@@ -77,8 +77,8 @@ async def test_nothing_is_withdrawn_if_other_work_on_the_run_killed_a_server(pos
     await store.begin_attempt(5, 3 | ATTEMPT, "lost", 100)
     await store.count_attempt(5, 3 | ATTEMPT, 0, 100, 2)
     await store.excuse_attempt(5, 3 | ATTEMPT, 100)
-    known = await store.add_crashes([], 100, 0)
-    assert {(crash.work, crash.count, crash.presumed) for crash in known} == {(1, 1, 0), (3, 2, 1)}
+    crashes = await store.add_crashes([], 100, 0)
+    assert {(crash.work, crash.count, crash.presumed) for crash in crashes} == {(1, 1, 0), (3, 2, 1)}
 
 
 async def test_a_crash_of_a_server_that_is_alive_is_withdrawn(postgres, opened):
@@ -106,11 +106,11 @@ async def test_what_is_presumed_is_withdrawn_when_every_registered_process_has_a
     await store.count_attempt(6, 3 | ATTEMPT, 0, 100, 2)
     await store.vouch(["second"], (), 100)
     await store.vouch(["third"], (), 100)
-    known = {crash.execution_id: (crash.count, crash.presumed) for crash in await store.add_crashes([], 100, 0)}
-    assert known == {5: (1, 0), 6: (2, 1)}
+    counts = {crash.execution_id: (crash.count, crash.presumed) for crash in await store.add_crashes([], 100, 0)}
+    assert counts == {5: (1, 0), 6: (2, 1)}
     await store.vouch(["first"], (), 100)
-    known = {crash.execution_id: (crash.count, crash.presumed) for crash in await store.add_crashes([], 100, 0)}
-    assert known == {5: (1, 0), 6: (1, 0)}
+    counts = {crash.execution_id: (crash.count, crash.presumed) for crash in await store.add_crashes([], 100, 0)}
+    assert counts == {5: (1, 0), 6: (1, 0)}
 
 
 async def test_the_suspects_of_a_run_that_was_released_are_forgotten(postgres, opened):
@@ -130,8 +130,8 @@ async def test_deaths_while_the_work_was_waiting_do_not_keep_another_one_from_be
     await store.excuse_attempt(5, 3 | ATTEMPT, 100)
     await store.count_attempt(5, 1 | ATTEMPT, 0, 100, 2)
     await store.excuse_attempt(5, 1 | ATTEMPT, 100)
-    known = await store.add_crashes([], 100, 0)
-    assert {(crash.work, crash.count, crash.presumed) for crash in known} == {(1, 1, 0), (3, 1, 0)}
+    crashes = await store.add_crashes([], 100, 0)
+    assert {(crash.work, crash.count, crash.presumed) for crash in crashes} == {(1, 1, 0), (3, 1, 0)}
 
 
 async def test_a_record_belongs_to_the_process_that_wrote_it(postgres, opened):
@@ -153,8 +153,8 @@ async def test_a_server_that_renews_a_record_which_was_counted_withdraws_the_cra
     await store.count_attempt(5, 3 | ATTEMPT, 1, 100, 2)
     (crash,) = await store.add_crashes([], 100, 0)
     assert (crash.work, crash.count, crash.presumed, crash.owner) == (3, 2, 1, "slow")
-    known = await store.renew_attempts([(5, 3 | ATTEMPT)], "slow", 100, 0)
-    assert {(row.work, row.count, row.presumed) for row in known} == {(3, 0, 0), (3 | ATTEMPT, 1, 0)}
+    crashes = await store.renew_attempts([(5, 3 | ATTEMPT)], "slow", 100, 0)
+    assert {(row.work, row.count, row.presumed) for row in crashes} == {(3, 0, 0), (3 | ATTEMPT, 1, 0)}
 
 
 async def test_the_marks_of_dead_processes_are_counted_with_their_vouchers(postgres, opened):

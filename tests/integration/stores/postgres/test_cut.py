@@ -22,9 +22,9 @@ CUTS = [Mode.RESET, Mode.BLACK_HOLE, Mode.ONLY_THERE]
 
 @pytest.fixture
 def proxy(postgres):
-    one = Proxy(postgres.port)
-    yield one
-    one.close()
+    proxy = Proxy(postgres.port)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture
@@ -148,8 +148,8 @@ async def test_both_ends_notice_a_machine_that_vanished_within_the_timeout(postg
     """It could be seen by pulling a plug only: what both kernels were told."""
     store = await opened(postgres, store__timeout_s=12)
     names = "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"
-    [told] = await store._pool.read(f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}")
-    assert told == ("6", "2", "3", "12000")
+    [settings] = await store._pool.read(f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}")
+    assert settings == ("6", "2", "3", "12000")
     link = store._pool.best()
     with socket.socket(fileno=os.dup(link._socket)) as ours:
         own = socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT

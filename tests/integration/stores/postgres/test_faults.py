@@ -81,7 +81,7 @@ async def under_load(store, harm, executions=8):
     await asyncio.gather(*writers)
     for execution_id, head in answers.items():
         stored = await store.events(execution_id, limit=100_000)
-        assert [each.seq for each in stored] == list(range(1, len(stored) + 1))
+        assert [entry.seq for entry in stored] == list(range(1, len(stored) + 1))
         assert len(stored) == head == (await store.execution(execution_id)).head
 
 
@@ -211,8 +211,8 @@ async def test_a_server_without_free_connections(own, opened):
     assert await store.execution(1) is None  # one connection for requests, and one is left for appends
     # What is open serves everybody.
     await asyncio.gather(*(store.append(creation(number)) for number in range(1, 21)))
-    found = await asyncio.gather(*(store.execution(number) for number in range(1, 21)))
-    assert {each.head for each in found} == {1}
+    results = await asyncio.gather(*(store.execution(number) for number in range(1, 21)))
+    assert {record.head for record in results} == {1}
     with pytest.raises(StoreUnavailable, match=r"accepts no more connections.*ARCLOG_STORE_CONNECTIONS"):
         await opened(few, store__patience_s=0)
     await store.close()
@@ -314,12 +314,12 @@ async def test_a_server_that_is_stopped_meanwhile_leaves_in_good_order(
                 await server.stop()
         finally:
             getattr(own_server, back)()
-    said = [
+    messages = [
         record.getMessage()
         for record in caplog.records
         if "stopping although the store is unavailable" in record.getMessage()
     ]
-    assert len(said) == 1
+    assert len(messages) == 1
     assert not [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"]
     assert asyncio.all_tasks() == before
 
@@ -354,9 +354,9 @@ async def test_a_store_that_is_closed_meanwhile_waits_for_nobody(own_server, own
         await asyncio.sleep(0)
         async with asyncio.timeout(30):
             await store.close()
-            for each in (appending, reading):
+            for task in (appending, reading):
                 with pytest.raises(StoreUnavailable):
-                    await each
+                    await task
     finally:
         own_server.thaw()
     assert asyncio.all_tasks() == before

@@ -96,8 +96,8 @@ async def test_servers_that_start_at_once_build_each_index_once(postgres: Databa
         opening = [asyncio.ensure_future(opened(postgres)) for _ in range(3)]
         await until(postgres, BUILDING)
         writer.commit()
-    one, *others = await asyncio.gather(*opening)
-    await one.append(creation(5))
+    first, *others = await asyncio.gather(*opening)
+    await first.append(creation(5))
     for other in others:
         assert len(await other.events(5)) == 1
     assert all(valid for _, valid in postgres.rows(INDEXES))

@@ -26,19 +26,19 @@ def store_at(url: str, **settings) -> PostgresStore:
 
 
 async def refused(url: str, **settings) -> str:
-    with pytest.raises(StoreUnavailable) as told:
+    with pytest.raises(StoreUnavailable) as raised:
         await store_at(url, **settings).open()
-    assert "correct horse" not in str(told.value)
-    assert "correct%20horse" not in str(told.value)
-    return str(told.value)
+    assert "correct horse" not in str(raised.value)
+    assert "correct%20horse" not in str(raised.value)
+    return str(raised.value)
 
 
 async def test_a_setting_that_loses_data_is_refused_unless_it_is_meant(postgres, opened):
     name = "synchronous_commit"
     postgres.rows(f"ALTER DATABASE {postgres.dbname} SET {name} = off")
-    said = await refused(postgres.dsn)
-    assert f"{name} = off" in said
-    assert "ARCLOG_STORE_UNSAFE=true" in said
+    refusal = await refused(postgres.dsn)
+    assert f"{name} = off" in refusal
+    assert "ARCLOG_STORE_UNSAFE=true" in refusal
     await opened(postgres, store__unsafe=True)
 
 
@@ -61,14 +61,14 @@ async def test_a_database_that_takes_no_writes_is_refused(postgres):
 
 async def test_mistakes_in_the_address_are_named(postgres):
     wrong = postgres.dsn.replace("correct%20horse", "secret-word")
-    said = await refused(wrong)
-    assert "the password is wrong" in said
-    assert "secret-word" not in said
+    refusal = await refused(wrong)
+    assert "the password is wrong" in refusal
+    assert "secret-word" not in refusal
     assert "no such database" in await refused(postgres.dsn.replace(postgres.dbname, "nowhere"))
     assert "cannot be reached" in await refused("postgresql://u:secret-word@127.0.0.1:1/x")
-    with pytest.raises(SettingsError, match="ARCLOG_STORE_URL") as told:
+    with pytest.raises(SettingsError, match="ARCLOG_STORE_URL") as raised:
         store_at("postgresql://u:secret-word@127.0.0.1:x y/x")
-    assert "secret-word" not in str(told.value)
+    assert "secret-word" not in str(raised.value)
     with pytest.raises(SettingsError, match="ARCLOG_STORE_SCHEMA"):
         store_at(postgres.dsn, store__schema='x"; DROP')
 
@@ -107,9 +107,9 @@ async def test_a_newer_schema_is_used_as_long_as_it_says_that_this_code_can(post
     store = await opened(postgres)
     await store.append(creation(1))
     postgres.rows(f"UPDATE arclog.schema_version SET oldest = {SCHEMA + 1}")
-    said = await refused(postgres.dsn)
-    assert "newer arclog" in said
-    assert "update arclog" in said
+    refusal = await refused(postgres.dsn)
+    assert "newer arclog" in refusal
+    assert "update arclog" in refusal
 
 
 def test_every_migration_says_which_code_it_leaves_working():
@@ -167,8 +167,8 @@ async def test_servers_that_start_at_once_on_an_empty_database(postgres, opened,
         first.execute("SELECT pg_advisory_xact_lock(%s, hashtext('arclog'))", (connect._LOCK_CLASS,))
         opening = [asyncio.ensure_future(opened(postgres)) for _ in range(2)]
         async with asyncio.timeout(30):
-            await asyncio.gather(*(each.wait() for each in refused))
-        assert not any(each.done() for each in opening)
+            await asyncio.gather(*(event.wait() for event in refused))
+        assert not any(event.done() for event in opening)
         first.rollback()
         one, other = await asyncio.gather(*opening)
     await one.append(creation(1))

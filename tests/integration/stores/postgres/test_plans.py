@@ -149,8 +149,8 @@ def plan_of(connection: Any, text: str) -> dict[str, Any]:
     connection.execute(f"PREPARE s AS {text}")
     [(plan,)] = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE s{nothing}").fetchall()
     connection.execute("DEALLOCATE s")
-    found: dict[str, Any] = plan[0]["Plan"]
-    return found
+    top: dict[str, Any] = plan[0]["Plan"]
+    return top
 
 
 async def test_no_statement_scans_what_grows(postgres, opened):
@@ -162,9 +162,9 @@ async def test_no_statement_scans_what_grows(postgres, opened):
     with postgres.connect() as connection:
         connection.execute(PLAINLY)
         for name, text in statements(queries("arclog")):
-            if (found := list(scans_of(plan_of(connection, text)))) and name not in ALLOWED:
-                scanned[name] = found
-    assert scanned == {}, "\n".join(f"{name}: {found[:3]}" for name, found in scanned.items())
+            if (scans := list(scans_of(plan_of(connection, text)))) and name not in ALLOWED:
+                scanned[name] = scans
+    assert scanned == {}, "\n".join(f"{name}: {scans[:3]}" for name, scans in scanned.items())
 
 
 def reads_of(node: dict[str, Any], table: str) -> Iterator[dict[str, Any]]:

@@ -31,7 +31,7 @@ async def test_everything_works_by_transactions_alone(postgres_server, postgres,
         taken = await asyncio.gather(
             *(store.claim("w", limit=30, lease_until=1 << 60, kinds=["noop"]) for store in stores)
         )
-        assert len({each.command_id for found in taken for each in found}) == sum(map(len, taken)) == 50
+        assert len({command.command_id for claimed in taken for command in claimed}) == sum(map(len, taken)) == 50
         assert len(await stores[0].tail(limit=1000)) == 60
         for store in stores:
             await store.close()

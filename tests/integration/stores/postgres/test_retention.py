@@ -30,10 +30,10 @@ async def filled(store: Any, hours: int = 3, runs: int = 4) -> list[int]:
 
 
 def left(database: Database) -> set[int]:
-    found = set()
+    ids = set()
     for table in TABLES:
-        found |= {each for (each,) in database.rows(f"SELECT DISTINCT execution_id FROM arclog.{table}")}
-    return found
+        ids |= {execution_id for (execution_id,) in database.rows(f"SELECT DISTINCT execution_id FROM arclog.{table}")}
+    return ids
 
 
 async def retire_all(store: Any) -> int:

@@ -103,11 +103,11 @@ async def test_retention_drops_spans_and_leaves_what_is_live(postgres, opened):
     assert await store.retire(cut, dry_run=True) == 6
     assert [await store.retire(cut) for _ in range(3)] == [3, 3, 0]
     assert [lower for lower, _ in spans(postgres)][:2] == [minted(2), minted(4)]
-    found = {record.execution_id for record in await store.executions()}
-    assert found == {live, *(minted(hour) + 10 * n for hour in (2, 4) for n in range(3))}
+    remaining = {record.execution_id for record in await store.executions()}
+    assert remaining == {live, *(minted(hour) + 10 * n for hour in (2, 4) for n in range(3))}
     for table in ("mark", "step_runs"):
         ours = {row[0] for row in postgres.rows(f"SELECT execution_id FROM arclog.{table}")}
-        assert ours <= found
+        assert ours <= remaining
     assert len(await store.events(live)) == 1
     # Another server, whose idea of the spans is older, goes on.
     await store.append(change(live, 1))

@@ -14,7 +14,7 @@ import zstandard
 
 from arclog.model.outcome import Outcome
 from tests.integration.tools.http.conftest import Task
-from tests.servers.web import Asked, Web, Wire
+from tests.servers.web import ReceivedRequest, Web, Wire
 
 
 async def test_the_result_is_status_headers_url_and_data(web: Web, task: Task) -> None:
@@ -84,7 +84,7 @@ async def test_text_that_is_not_what_it_says_is_mended_and_told(web: Web, task: 
 
 async def test_a_character_may_be_cut_by_a_piece(web: Web, task: Task) -> None:
     @web.route("/x")
-    async def answer(_: Asked, wire: Wire) -> None:
+    async def answer(_: ReceivedRequest, wire: Wire) -> None:
         await wire.head(200, {"Content-Type": "text/plain", "Transfer-Encoding": "chunked"})
         for byte in "ü€".encode():
             await wire.raw(b"1\r\n%c\r\n" % byte)
@@ -110,11 +110,11 @@ async def test_other_large_bodies_are_stored_whole(web: Web, task: Task) -> None
     web.answers("/json", json=value)
     web.answers("/text", "ü".encode("latin-1") * 70_000, kind="text/plain; charset=latin-1")
 
-    found = await task(web.url("/json"))
+    outcome = await task(web.url("/json"))
     text = await task(web.url("/text"))
 
-    assert json.loads(task.content(found)) == value
-    assert found.stored.content_type == "application/json"
+    assert json.loads(task.content(outcome)) == value
+    assert outcome.stored.content_type == "application/json"
     assert task.content(text).decode() == "ü" * 70_000
     assert text.stored.content_type == "text/plain; charset=utf-8"
 

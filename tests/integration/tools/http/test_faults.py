@@ -15,7 +15,7 @@ import zstandard
 from arclog.model.outcome import Outcome, TaskError
 from arclog.ports.secrets import Credential
 from tests.integration.tools.http.conftest import Task
-from tests.servers.web import Asked, Web, Wire
+from tests.servers.web import ReceivedRequest, Web, Wire
 
 OK_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
 
@@ -44,7 +44,7 @@ async def test_a_server_that_stalls_is_left_after_the_read_time(web: Web, task: 
 
 async def test_a_server_that_drips_is_left_after_the_total_time(web: Web, task: Task) -> None:
     @web.route("/x")
-    async def drip(_: Asked, wire: Wire) -> None:
+    async def drip(_: ReceivedRequest, wire: Wire) -> None:
         await wire.raw(OK_HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
         gone = asyncio.ensure_future(wire.gone())
         with suppress(ConnectionError):
@@ -95,7 +95,7 @@ async def test_nobody_listens(task: Task) -> None:
 )
 async def test_answers_that_are_cut_or_no_http_are_connection_errors(web: Web, task: Task, sent: bytes) -> None:
     @web.route("/x")
-    async def cut(_: Asked, wire: Wire) -> None:
+    async def cut(_: ReceivedRequest, wire: Wire) -> None:
         await wire.raw(sent)
         wire.cut()
 
@@ -108,7 +108,7 @@ async def test_answers_that_are_cut_or_no_http_are_connection_errors(web: Web, t
 @pytest.mark.parametrize("sent", [b"Content-Length: 9\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"])
 async def test_a_body_that_ends_too_soon_has_a_code_of_its_own(web: Web, task: Task, sent: bytes) -> None:
     @web.route("/x")
-    async def cut(_: Asked, wire: Wire) -> None:
+    async def cut(_: ReceivedRequest, wire: Wire) -> None:
         await wire.raw(OK_HEAD + sent)
         wire.cut()
 
@@ -117,7 +117,7 @@ async def test_a_body_that_ends_too_soon_has_a_code_of_its_own(web: Web, task: T
 
 async def test_a_reset_connection(web: Web, task: Task) -> None:
     @web.route("/x")
-    async def reset(_: Asked, wire: Wire) -> None:
+    async def reset(_: ReceivedRequest, wire: Wire) -> None:
         await wire.raw(OK_HEAD + b"Content-Length: 9\r\n\r\nabc")
         wire.cut(reset=True)
 
@@ -128,7 +128,7 @@ async def test_a_reset_connection(web: Web, task: Task) -> None:
 
 async def test_a_body_that_is_longer_than_it_says_does_not_reach_the_next_answer(web: Web, task: Task) -> None:
     @web.route("/x")
-    async def long(_: Asked, wire: Wire) -> None:
+    async def long(_: ReceivedRequest, wire: Wire) -> None:
         await wire.raw(OK_HEAD + b"Content-Length: 3\r\n\r\nabc" + OK_HEAD + b"Content-Length: 4\r\n\r\nevil")
 
     web.answers("/next", b"good", kind="text/plain")
@@ -168,12 +168,12 @@ async def test_a_body_over_the_limit_is_not_read_further(web: Web, task: Task, k
     task.set(http__max_body_bytes=100_000)
 
     @web.route("/says")
-    async def says(_: Asked, wire: Wire) -> None:
+    async def says(_: ReceivedRequest, wire: Wire) -> None:
         await wire.head(200, {"Content-Type": kind, "Content-Length": "100001"})
         await wire.gone()
 
     @web.route("/endless")
-    async def endless(_: Asked, wire: Wire) -> None:
+    async def endless(_: ReceivedRequest, wire: Wire) -> None:
         await wire.head(200, {"Content-Type": kind, "Transfer-Encoding": "chunked"})
         with suppress(ConnectionError):
             while True:
@@ -250,7 +250,7 @@ async def test_redirects_in_a_circle(web: Web, task: Task) -> None:
     web.answers("/b", status=302, headers={"Location": "/a"})
     problem = error_of(await task(web.url("/a")))
     assert (problem.kind, problem.code, problem.retryable) == ("limit", "http.max_redirects", False)
-    assert len(web.asked) == 11
+    assert len(web.requests) == 11
 
 
 async def test_no_redirects_at_all(web: Web, task: Task) -> None:
@@ -282,7 +282,7 @@ async def test_what_a_redirect_makes_of_method_and_body(
 
     assert outcome.status == "ok"
     assert (outcome.result["url"], outcome.meta["redirects"]) == (web.url("/b?q=1"), 1)
-    last = web.asked[-1]
+    last = web.requests[-1]
     assert (last.method, last.body) == (then, body)
     assert ("content-type" in last.headers) == bool(body)
 
@@ -298,12 +298,12 @@ async def test_no_credential_goes_to_another_origin(web: Web, task: Task) -> Non
         outcome = await task(web.url("/a"), method="POST", json={"a": 1}, headers=headers, context={"auth": auth})
 
     assert outcome.status == "ok"
-    assert web.asked[1].headers["authorization"] == "Bearer t0k"
-    assert web.asked[1].headers["x-api-key"] == "k"
-    for asked in (other.asked[0], web.asked[2]):
-        assert not {"authorization", "x-api-key", "cookie"} & asked.headers.keys()
-        assert asked.headers["accept"] == "text/csv"
-        assert asked.body == b'{"a":1}'
+    assert web.requests[1].headers["authorization"] == "Bearer t0k"
+    assert web.requests[1].headers["x-api-key"] == "k"
+    for request in (other.requests[0], web.requests[2]):
+        assert not {"authorization", "x-api-key", "cookie"} & request.headers.keys()
+        assert request.headers["accept"] == "text/csv"
+        assert request.body == b'{"a":1}'
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ async def test_the_same_spellings_reach_a_server_that_may_be_reached(web: Web, t
     web.answers("/x", json=1)
     outcome = await task(web.url("/x", host))
     assert outcome.status == "ok"
-    assert web.asked[0].headers["host"].startswith(host)
+    assert web.requests[0].headers["host"].startswith(host)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ async def test_proxies_of_the_environment_are_used_only_when_told(
         assert (await task(web.url("/x"))).result["data"] == "direct"
         task.set(http__trust_env=True)
         assert (await task(web.url("/x"))).result["data"] == "proxied"
-        assert proxy.asked[0].target == web.url("/x")
-        assert proxy.asked[0].headers["proxy-authorization"] == "Basic dTpwQA=="
+        assert proxy.requests[0].target == web.url("/x")
+        assert proxy.requests[0].headers["proxy-authorization"] == "Basic dTpwQA=="
         refused = await task("http://10.0.0.1/x")
         assert refused.error is not None
         assert refused.error.code == "ADDRESS_REFUSED"
@@ -241,9 +241,11 @@ async def test_a_dead_address_leaves_time_for_the_next(web: Web, task: Task, mon
     def two(host: str, *rest: object, **more: object) -> object:
         if host != "two.example":
             return real(host, *rest, **more)  # type: ignore[arg-type]  # handed on as it came
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, web.port)) for one in ("127.0.0.2", "127.0.0.1")]
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, web.port)) for address in ("127.0.0.2", "127.0.0.1")
+        ]
 
     monkeypatch.setattr(socket, "getaddrinfo", two)
     outcome = await task(web.url("/x", "two.example"))
     assert outcome.status == "ok"
-    assert web.asked[0].headers["host"] == f"two.example:{web.port}"
+    assert web.requests[0].headers["host"] == f"two.example:{web.port}"

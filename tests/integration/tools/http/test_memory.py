@@ -10,7 +10,7 @@ import pytest
 
 from arclog.ports.results import Content
 from tests.integration.tools.http.conftest import Task
-from tests.servers.web import Asked, Web, Wire
+from tests.servers.web import ReceivedRequest, Web, Wire
 
 MIB = 1024 * 1024
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -47,7 +47,7 @@ async def test_memory_is_flat(web: Web, task: Task, monkeypatch: pytest.MonkeyPa
     sink = Sink()
 
     @web.route("/x")
-    async def large(_: Asked, wire: Wire) -> None:
+    async def large(_: ReceivedRequest, wire: Wire) -> None:
         piece = bytes(MIB)
         if encoding == "identity":
             await wire.head(200, {"Content-Length": str(size), "Content-Type": "application/octet-stream"})

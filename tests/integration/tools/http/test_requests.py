@@ -23,14 +23,14 @@ async def test_every_method_goes_out(web: Web, task: Task, method: str) -> None:
     outcome = await task(web.url("/x"), method=method)
 
     assert outcome.status == "ok"
-    assert web.asked[0].method == method.upper()
+    assert web.requests[0].method == method.upper()
     assert outcome.result["status_code"] == 200
 
 
 async def test_a_request_says_who_asks_and_what_it_takes(web: Web, task: Task) -> None:
     web.answers("/x", json=1)
     await task(web.url("/x"))
-    headers = web.asked[0].headers
+    headers = web.requests[0].headers
     assert headers["user-agent"].startswith("arclog/")
     assert headers["host"] == f"127.0.0.1:{web.port}"
     assert headers["accept-encoding"] == "gzip, deflate, zstd"
@@ -43,7 +43,7 @@ async def test_params_are_added_to_the_query(web: Web, task: Task) -> None:
 
     await task(web.url("/x?kept=%C3%A4&a=0"), params=params)
 
-    assert web.asked[0].query == [
+    assert web.requests[0].query == [
         ("kept", "ä"), ("a", "0"), ("a", "1"), ("a", "2.5"), ("b", "true"), ("d", "ä &=+/?#"), ("e", ""), ("f", "1.0"),
     ]  # fmt: skip
 
@@ -53,9 +53,9 @@ async def test_json_goes_out_as_json_also_null(web: Web, task: Task) -> None:
     values: list[Any] = [{"a": [1, None, "ä\0"]}, None, [], "text"]
     for value in values:
         await task(web.url("/x"), method="POST", json=value)
-        asked = web.asked[-1]
-        assert json.loads(asked.body) == value
-        assert asked.headers["content-type"] == "application/json"
+        request = web.requests[-1]
+        assert json.loads(request.body) == value
+        assert request.headers["content-type"] == "application/json"
 
 
 async def test_form_and_text_bodies(web: Web, task: Task) -> None:
@@ -65,7 +65,7 @@ async def test_form_and_text_bodies(web: Web, task: Task) -> None:
     await task(web.url("/x"), method="PUT", body="grüße", headers={"Content-Type": "text/csv"})
     await task(web.url("/x"), method="POST")
 
-    form, text, nothing = web.asked
+    form, text, nothing = web.requests
     assert (form.body, form.headers["content-type"]) == (b"a=x+y%26z&b=1&b=2", "application/x-www-form-urlencoded")
     assert (text.body.decode(), text.headers["content-type"]) == ("grüße", "text/csv")
     assert nothing.headers["content-length"] == "0"
@@ -81,14 +81,14 @@ async def test_multipart_fields_and_files(web: Web, task: Task) -> None:
 
     await task(web.url("/x"), method="POST", multipart=parts)
 
-    asked = web.asked[0]
-    whole = f"Content-Type: {asked.headers['content-type']}\r\n\r\n".encode() + asked.body
-    found: Any = message_from_bytes(whole).get_payload()
-    assert [part.get_payload(decode=True).decode() for part in found] == ["hä\r\n--x", "1,2", "7"]
-    assert found[0].get_param("name", header="content-disposition") == "note"
-    assert found[1].get_filename() == "d.csv"
-    assert found[1].get_content_type() == "text/csv"
-    assert "X" not in found[1]
+    request = web.requests[0]
+    whole = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode() + request.body
+    payload: Any = message_from_bytes(whole).get_payload()
+    assert [part.get_payload(decode=True).decode() for part in payload] == ["hä\r\n--x", "1,2", "7"]
+    assert payload[0].get_param("name", header="content-disposition") == "note"
+    assert payload[1].get_filename() == "d.csv"
+    assert payload[1].get_content_type() == "text/csv"
+    assert "X" not in payload[1]
 
 
 async def test_a_stored_result_is_streamed_out(web: Web, task: Task) -> None:
@@ -102,10 +102,10 @@ async def test_a_stored_result_is_streamed_out(web: Web, task: Task) -> None:
 
     await task(web.url("/x"), method="PUT", body=ref)
 
-    asked = web.asked[0]
-    assert asked.body == content
-    assert asked.headers["content-length"] == str(len(content))
-    assert asked.headers["content-type"] == "application/octet-stream"
+    request = web.requests[0]
+    assert request.body == content
+    assert request.headers["content-length"] == str(len(content))
+    assert request.headers["content-type"] == "application/octet-stream"
 
 
 @pytest.mark.parametrize("items", [[], [1], [{"a": "x\n"}, [], None, "ä"], list(range(5000))])
@@ -120,8 +120,8 @@ async def test_a_list_goes_out_as_json_stored_or_not(web: Web, task: Task, items
     await task(web.url("/x"), method="POST", body=ref)
     await task(web.url("/x"), method="POST", body=items)
 
-    assert [json.loads(asked.body) for asked in web.asked] == [items, items]
-    assert {asked.headers["content-type"] for asked in web.asked} == {"application/json"}
+    assert [json.loads(request.body) for request in web.requests] == [items, items]
+    assert {request.headers["content-type"] for request in web.requests} == {"application/json"}
 
 
 async def test_a_stored_list_is_cut_anywhere() -> None:
@@ -157,7 +157,7 @@ async def test_a_stored_result_that_is_gone(web: Web, task: Task) -> None:
 async def test_credentials(web: Web, task: Task, kind: str, fields: dict[str, Any], sent: str) -> None:
     web.answers("/x", json=1)
     await task(web.url("/x"), context={"auth": Credential("api", kind, fields, ())})
-    assert web.asked[0].headers["authorization"] == sent
+    assert web.requests[0].headers["authorization"] == sent
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ async def test_credentials_that_cannot_be_sent(web: Web, task: Task, credential:
     assert outcome.error.kind == "config"
     assert says in outcome.error.message
     assert "hunter2" not in outcome.error.message
-    assert not web.asked
+    assert not web.requests
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ async def test_what_cannot_be_asked_is_refused_before_anything_is_sent(
     assert outcome.error.kind == "config"
     assert not outcome.error.retryable
     assert says in outcome.error.message
-    assert not web.asked
+    assert not web.requests
 
 
 async def test_auth_and_a_header_of_ones_own_are_too_much(web: Web, task: Task) -> None:
@@ -232,5 +232,5 @@ async def test_connections_are_reused_and_no_cookie_is_kept(web: Web, task: Task
     await task(web.url("/next"))
 
     assert first.result["headers"]["set-cookie"] == "session=1, b=2"
-    assert [asked.connection for asked in web.asked] == [1, 1]
-    assert "cookie" not in web.asked[1].headers
+    assert [request.connection for request in web.requests] == [1, 1]
+    assert "cookie" not in web.requests[1].headers

@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.tools.http.conftest import Task
 from tests.servers.certs import Certificate, certificate
-from tests.servers.web import Asked, H2Wire, Web
+from tests.servers.web import H2Wire, ReceivedRequest, Web
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +36,11 @@ async def test_http_2_over_a_trusted_certificate(secure: Web, good: Certificate,
 
     assert {outcome.status for outcome in outcomes} == {"ok"}
     assert outcomes[0].result["data"] == {"a": 1}
-    assert {asked.protocol for asked in secure.asked} == {"HTTP/2"}
-    assert {asked.connection for asked in secure.asked[:21]} == {1}
+    assert {request.protocol for request in secure.requests} == {"HTTP/2"}
+    assert {request.connection for request in secure.requests[:21]} == {1}
     assert sent.error is None
-    assert secure.asked[-1].headers["x-a"] == "b"
-    assert len(secure.asked[-1].body) > 18_000
+    assert secure.requests[-1].headers["x-a"] == "b"
+    assert len(secure.requests[-1].body) > 18_000
 
 
 async def test_http_1_where_the_server_speaks_no_other(good: Certificate, task: Task) -> None:
@@ -48,7 +48,7 @@ async def test_http_1_where_the_server_speaks_no_other(good: Certificate, task: 
     with Web(good) as server:
         server.answers("/x", json=1)
         assert (await task(server.url("/x"))).result["data"] == 1
-    assert server.asked[0].protocol == "HTTP/1.1"
+    assert server.requests[0].protocol == "HTTP/1.1"
 
 
 async def test_an_unknown_authority_is_not_trusted(secure: Web, task: Task) -> None:
@@ -56,7 +56,7 @@ async def test_an_unknown_authority_is_not_trusted(secure: Web, task: Task) -> N
     assert outcome.error is not None
     assert (outcome.error.kind, outcome.error.code, outcome.error.retryable) == ("connection", "CERTIFICATE", False)
     assert "http.ca_file" in outcome.error.message
-    assert not secure.asked
+    assert not secure.requests
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ async def test_a_large_download_over_http_2(secure: Web, trusting: Task) -> None
     outcome = await trusting(secure.url("/large"), download=True)
     assert outcome.error is None
     assert trusting.content(outcome) == body
-    assert secure.asked[0].protocol == "HTTP/2"
+    assert secure.requests[0].protocol == "HTTP/2"
 
 
 @pytest.mark.parametrize("how", ["reset", "cut"])
 async def test_an_answer_that_is_broken_off_over_http_2(secure: Web, trusting: Task, how: str) -> None:
     @secure.route("/broken")
-    async def broken(_: Asked, wire: H2Wire) -> None:
+    async def broken(_: ReceivedRequest, wire: H2Wire) -> None:
         await wire.head(200, {"content-type": "text/plain", "content-length": "9"})
         await wire.raw(b"abc")
         getattr(wire, how)()
@@ -164,7 +164,7 @@ async def test_a_body_that_turns_out_to_be_of_another_length_after_its_head_was_
     begun, gate, loop = asyncio.Event(), threading.Event(), asyncio.get_running_loop()
 
     @secure.route("/lies")
-    async def lie(_: Asked, wire: H2Wire) -> None:
+    async def lie(_: ReceivedRequest, wire: H2Wire) -> None:
         await wire.head(200, {"content-type": "text/plain", "content-length": "9"})
         loop.call_soon_threadsafe(begun.set)
         await asyncio.to_thread(gate.wait, 30)
@@ -188,7 +188,7 @@ async def test_a_task_that_is_late_or_cancelled_does_not_hurt_others_on_its_conn
     dropped = threading.Event()
 
     @secure.route("/slow")
-    async def answer_late(_: Asked, wire: H2Wire) -> None:
+    async def answer_late(_: ReceivedRequest, wire: H2Wire) -> None:
         await wire.head(200, {"content-type": "text/plain"})
         await wire.raw(b"begun")
         loop.call_soon_threadsafe(slow.set)
@@ -198,11 +198,11 @@ async def test_a_task_that_is_late_or_cancelled_does_not_hurt_others_on_its_conn
     gate = threading.Event()
 
     @secure.route("/silent")
-    async def silent(_: Asked, wire: H2Wire) -> None:
+    async def silent(_: ReceivedRequest, wire: H2Wire) -> None:
         await wire.dropped.wait()
 
     @secure.route("/steady")
-    async def steady(_: Asked, wire: H2Wire) -> None:
+    async def steady(_: ReceivedRequest, wire: H2Wire) -> None:
         await wire.head(200, {"content-type": "text/plain"})
         await wire.raw(b"begun")
         await asyncio.to_thread(gate.wait, 30)
@@ -222,7 +222,7 @@ async def test_a_task_that_is_late_or_cancelled_does_not_hurt_others_on_its_conn
         assert "0.05 s (spec.timeout.read)" in impatient.error.message
     gate.set()
     assert (await other).result["data"] == "begun and done"
-    assert {asked.connection for asked in secure.asked} == {1}
+    assert {request.connection for request in secure.requests} == {1}
 
 
 @pytest.mark.slow
@@ -235,4 +235,4 @@ async def test_what_is_given_up_does_not_use_the_connection_up(secure: Web, trus
         assert outcome.error is not None
         assert outcome.error.code == "http.max_body_bytes"
     assert (await trusting(secure.url("/x"))).status == "ok"
-    assert {asked.connection for asked in secure.asked} == {1}
+    assert {request.connection for request in secure.requests} == {1}

@@ -75,8 +75,8 @@ async def opened() -> AsyncIterator[Open]:
         return made[-1]
 
     yield runner
-    for one in made:
-        await one.tool.close()
+    for connection in made:
+        await connection.tool.close()
 
 
 @pytest.fixture

@@ -233,7 +233,7 @@ async def test_a_creds_file(opened: Open, tmp_path: Path) -> None:
     own = jwt({"sub": public(operator), "name": "O", "nats": {"type": "operator", "version": 2}}, operator)
     of_user = jwt({"sub": public(USER_SEED), "name": "U", "nats": {"type": "user", "version": 2, **every}}, account)
     (tmp_path / "operator.jwt").write_text(own)
-    preloaded = ", ".join(f"{public(one)}: {of_account(one)}" for one in (account, system))
+    preloaded = ", ".join(f"{public(keys)}: {of_account(keys)}" for keys in (account, system))
     config = f"""
 operator: "{tmp_path}/operator.jwt"
 system_account: {public(system)}

@@ -14,7 +14,7 @@ from nats.js import JetStreamContext
 from tests.integration.tools.nats.conftest import Open, Runner
 
 
-async def heard(other: Client, subject: str, count: int = 1) -> asyncio.Future[list[Msg]]:
+async def received(other: Client, subject: str, count: int = 1) -> asyncio.Future[list[Msg]]:
     """The next messages to a subject, once they came."""
     came: asyncio.Future[list[Msg]] = asyncio.get_running_loop().create_future()
     got: list[Msg] = []
@@ -44,20 +44,20 @@ async def heard(other: Client, subject: str, count: int = 1) -> asyncio.Future[l
     ],
 )
 async def test_what_arrives(run: Runner, other: Client, name: str, config: dict[str, Any], body: bytes) -> None:
-    came = await heard(other, name)
+    came = await received(other, name)
     assert await run.data("publish", subject=name, **config) == {"published": 1}
     assert (await came)[0].data == body
 
 
 async def test_headers_arrive_as_text_and_null_is_left_out(run: Runner, other: Client, name: str) -> None:
-    came = await heard(other, name)
+    came = await received(other, name)
     headers = {"X-Text": "a: b é", "X-Number": 7, "X-Flag": True, "X-None": None}
     await run.data("publish", subject=name, data=1, headers=headers)
     assert (await came)[0].headers == {"X-Text": "a: b é", "X-Number": "7", "X-Flag": "true"}
 
 
 async def test_a_list_arrives_in_order(run: Runner, other: Client, name: str) -> None:
-    came = await heard(other, f"{name}.*", 600)
+    came = await received(other, f"{name}.*", 600)
     messages = [{"data": index} for index in range(599)]
     messages.append({"subject": f"{name}.last", "data": 599, "headers": {"X": "own"}})  # type: ignore[dict-item]
     done = await run.data("publish", subject=f"{name}.all", messages=messages, headers={"X": "common"})
@@ -226,7 +226,7 @@ async def test_nobody_listens_is_an_error_of_its_own(run: Runner, name: str) -> 
 
 
 async def test_nobody_answers_in_time(run: Runner, other: Client, name: str) -> None:
-    came = await heard(other, name)
+    came = await received(other, name)
     problem = await run.failure("request", subject=name, wait_s=0.01)
     assert (problem.kind, problem.retryable) == ("timeout", True)
     assert "no answer within 0.01 s (wait_s)" in problem.message
@@ -254,7 +254,7 @@ async def test_a_service_that_says_no(run: Runner, other: Client, name: str, cod
 
 
 async def test_a_cancelled_request_ends_and_leaves_the_connection_whole(run: Runner, other: Client, name: str) -> None:
-    came = await heard(other, name)
+    came = await received(other, name)
     going = asyncio.ensure_future(run("request", subject=name, wait_s=60))
     await came
     going.cancel()
@@ -307,13 +307,13 @@ async def test_a_message_that_is_too_large_is_not_sent(run: Runner, opened: Open
         problem = await run.failure("publish", subject=name, **config)
         assert (problem.kind, problem.code) == ("limit", "MAX_PAYLOAD")
         assert f"accepts at most {most:,}" in problem.message
-    came = await heard(other, name)
+    came = await received(other, name)
     await run.data("publish", subject=name, data="x" * most)
     assert len((await came)[0].data) == most
 
 
 async def test_a_message_that_just_fits_with_its_headers(run: Runner, other: Client, name: str) -> None:
     room = other.max_payload - len("NATS/1.0\r\nX-Size: é\r\n\r\n".encode())
-    came = await heard(other, name)
+    came = await received(other, name)
     await run.data("publish", subject=name, data="x" * room, headers={"X-Size": "é"})
     assert len((await came)[0].data) == room

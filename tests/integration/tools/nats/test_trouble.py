@@ -166,8 +166,8 @@ async def test_tasks_that_begin_together_share_one_connection(opened: Open) -> N
         # Numbered in the order of their connection: the listener, the tasks' one, and this.
         assert mine.client_id == client.client_id + 2
         await mine.close()
-        for one in asking:
-            one.cancel()
+        for task in asking:
+            task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
         await client.close()
 
@@ -238,8 +238,8 @@ async def speaking(*lines: bytes, left: asyncio.Event | None = None) -> AsyncIte
 
 
 def info(**changed: object) -> bytes:
-    told = {"server_id": "x", "version": "2.10.0", "max_payload": 1000, "headers": True, "proto": 1, **changed}
-    return b"INFO " + json.dumps(told).encode() + b"\r\n"
+    fields = {"server_id": "x", "version": "2.10.0", "max_payload": 1000, "headers": True, "proto": 1, **changed}
+    return b"INFO " + json.dumps(fields).encode() + b"\r\n"
 
 
 async def test_an_old_server_is_not_asked_for_what_it_would_ignore(opened: Open) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     method: str
     path: str
     headers: dict[str, str]
@@ -26,8 +26,8 @@ class Answer(NamedTuple):
 
 class RecordingServer:
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
-        self.answer: Callable[[Asked], Answer | None] = lambda _: Answer()
+        self.requests: list[ReceivedRequest] = []
+        self.answer: Callable[[ReceivedRequest], Answer | None] = lambda _: Answer()
         #: lets requests that are answered None end
         self.release = threading.Event()
         #: set when such a request came
@@ -43,9 +43,9 @@ def recording_server(address: str = "127.0.0.1") -> Iterator[RecordingServer]:
         def serve(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             headers = {name.lower(): value for name, value in self.headers.items()}
-            asked = Asked(self.command, self.path, headers, self.rfile.read(length))
-            server.asked.append(asked)
-            answer = server.answer(asked)
+            request = ReceivedRequest(self.command, self.path, headers, self.rfile.read(length))
+            server.requests.append(request)
+            answer = server.answer(request)
             if answer is None:
                 server.stalled.set()
                 server.release.wait(60)

@@ -17,7 +17,7 @@ from arclog.ports.results import Content
 from arclog.ports.secrets import Credential
 from arclog.testing.tools import task_context
 from arclog.tools.object.kind import ObjectConfig, ObjectTool
-from tests.integration.tools.object.recording import Answer, Asked, RecordingServer, recording_server
+from tests.integration.tools.object.recording import Answer, ReceivedRequest, RecordingServer, recording_server
 from tests.servers.s3 import S3Server, s3_server
 from tests.unit.tools.object.support import KEYS, NOWHERE, Runner
 
@@ -97,12 +97,12 @@ async def test_requests_go_to_the_endpoint_with_the_credential(
     server.answer = lambda _: Answer(200, b"hello", (("Content-Type", "text/plain"),))
     run = runner(server.endpoint, auth)
     assert await run.data("get", url) == "hello"
-    (asked,) = server.asked
-    assert (asked.method, asked.path) == ("GET", path)
-    sent = asked.headers.get("authorization", "")
+    (request,) = server.requests
+    assert (request.method, request.path) == ("GET", path)
+    sent = request.headers.get("authorization", "")
     assert authorization in sent
     assert bool(sent) == bool(authorization)
-    assert "WORKER" not in str(asked.headers)
+    assert "WORKER" not in str(request.headers)
 
     server.answer = lambda _: Answer(201 if url.startswith("az") else 200)
     if url.startswith("gs") and auth is None:
@@ -110,10 +110,10 @@ async def test_requests_go_to_the_endpoint_with_the_credential(
         assert (problem.kind, problem.code) == ("auth", "UNSIGNED")
         return
     await run.data("put", url, content={"a": 1})
-    assert (server.asked[-1].method, server.asked[-1].body) == ("PUT", b'{"a":1}')
+    assert (server.requests[-1].method, server.requests[-1].body) == ("PUT", b'{"a":1}')
     header = "x-ms-blob-content-type" if url.startswith("az") else "content-type"
-    assert server.asked[-1].headers[header] == "application/json"
-    assert authorization in server.asked[-1].headers.get("authorization", "")
+    assert server.requests[-1].headers[header] == "application/json"
+    assert authorization in server.requests[-1].headers.get("authorization", "")
 
 
 async def test_the_workers_own_credentials_by_a_setting(
@@ -124,7 +124,7 @@ async def test_the_workers_own_credentials_by_a_setting(
     server.answer = lambda _: Answer(200, b"hello", (("Content-Type", "text/plain"),))
     run = runner(server.endpoint, None, object__ambient_credentials=True)
     assert await run.data("get", "s3://bucket/x") == "hello"
-    assert "Credential=WORKER/" in server.asked[0].headers["authorization"]
+    assert "Credential=WORKER/" in server.requests[0].headers["authorization"]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ async def test_a_credential_that_does_not_suit(server: RecordingServer, url: str
     assert "auth 'cloud' (secret) does not fit" in problem.message
     assert "must have" in problem.message
     assert not any(secret in problem.message for secret in auth.secrets if len(secret) > 3)
-    assert server.asked == []
+    assert server.requests == []
 
 
 async def test_a_broken_service_account_is_not_repeated(server: RecordingServer) -> None:
@@ -223,9 +223,9 @@ async def test_a_request_is_tried_again_but_not_a_create(server: RecordingServer
     server.answer = lambda _: Answer(503)
     run = runner(server.endpoint, object__request_retries=1)
     await run.failure("get", "s3://bucket/x")
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
     await run.failure("put", "s3://bucket/x", content="x", if_absent=True)
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize("setting", ["object__allow_networks", "http__allow_networks"])
@@ -235,17 +235,17 @@ async def test_an_endpoint_on_loopback_is_reached_only_where_a_setting_says_so(
     closed: dict[str, Any] = {setting: "none"}
     problem = await runner(server.endpoint, **closed).failure("get", "s3://bucket/x")
     assert (problem.kind, problem.code) == ("config", "ADDRESS_REFUSED")
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("action", ["get", "put", "list", "delete"])
 async def test_a_redirect_over_http_is_not_followed(server: RecordingServer, action: str) -> None:
     with recording_server("127.0.0.2") as other:
-        server.answer = lambda asked: Answer(307, headers=(("Location", other.endpoint + asked.path),))
+        server.answer = lambda received: Answer(307, headers=(("Location", other.endpoint + received.path),))
         run = runner(server.endpoint, http__allow_networks="127.0.0.1")
         more = {"content": "secret"} if action == "put" else {}
         problem = await run.failure(action, "s3://bucket/x", **more)
-        assert other.asked == []
+        assert other.requests == []
         assert problem.code in ("REDIRECT_REFUSED", "HTTP_307")  # an upload is not sent again by the library itself
 
 
@@ -262,7 +262,7 @@ async def test_a_name_that_moves_to_another_address_is_checked_again(
     endpoint = server.endpoint.replace("127.0.0.1", "moving.example")
     problem = await runner(endpoint).failure("get", "s3://bucket/x")
     assert problem.code == "ADDRESS_REFUSED"
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(
@@ -406,14 +406,14 @@ async def test_memory_is_flat(server: RecordingServer, s3: S3Server) -> None:
     sink = _Sink(size)
     parts = 0
 
-    def upload(asked: Asked) -> Answer:
+    def upload(received: ReceivedRequest) -> Answer:
         nonlocal parts
-        parts += asked.method == "PUT"
-        if asked.method == "POST" and asked.path.endswith("?uploads="):
+        parts += received.method == "PUT"
+        if received.method == "POST" and received.path.endswith("?uploads="):
             return Answer(200, b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>")
-        if asked.method == "POST":
+        if received.method == "POST":
             return Answer(200, b'<CompleteMultipartUploadResult><ETag>"e"</ETag></CompleteMultipartUploadResult>')
-        server.asked.clear()
+        server.requests.clear()
         return Answer()
 
     context = task_context(results=None, auth=KEYS)

@@ -56,23 +56,23 @@ def test_the_kind_says_what_the_config_takes() -> None:
     ],
 )
 async def test_what_is_put_is_got_back(run: Runner, content: Any, content_type: str, name: str) -> None:
-    known = await run.data("put", run.base + name, content=content)
+    put_data = await run.data("put", run.base + name, content=content)
     body = content.encode() if isinstance(content, str) else msgspec.json.encode(content)
-    assert (known["size"], known["sha256"]) == (len(body), hashlib.sha256(body).hexdigest())
-    assert known["content_type"] == content_type
-    assert known["etag"]
+    assert (put_data["size"], put_data["sha256"]) == (len(body), hashlib.sha256(body).hexdigest())
+    assert put_data["content_type"] == content_type
+    assert put_data["etag"]
     store = "file" if not run.base else run.base.rstrip("/")
-    assert (known["url"], known["store"], known["key"]) == (run.base + name, store, name)
+    assert (put_data["url"], put_data["store"], put_data["key"]) == (run.base + name, store, name)
 
     outcome = await run("get", run.base + name)
     assert outcome.error is None
     assert outcome.data_at == "data"
     assert outcome.result["data"] == content
     assert (outcome.result["url"], outcome.result["size"]) == (run.base + name, len(body))
-    assert outcome.result["etag"] == known["etag"]
+    assert outcome.result["etag"] == put_data["etag"]
 
     head = await run.data("head", run.base + name)
-    assert (head["size"], head["etag"]) == (len(body), known["etag"])
+    assert (head["size"], head["etag"]) == (len(body), put_data["etag"])
     assert head["last_modified"].endswith("Z")
 
 
@@ -194,9 +194,9 @@ async def test_content_that_is_not_what_it_says(run: Runner) -> None:
 async def test_stored_results_are_streamed_up(run: Runner) -> None:
     body = b"0123456789abcdef" * 1_250_000  # 20 MB: three parts
     ref = await run.ref(body, "application/x-thing")
-    known = await run.data("put", run.base + "big.bin", content=ref)
-    assert (known["size"], known["sha256"]) == (len(body), ref.meta.sha256)
-    assert known["content_type"] == "application/x-thing"
+    put_data = await run.data("put", run.base + "big.bin", content=ref)
+    assert (put_data["size"], put_data["sha256"]) == (len(body), ref.meta.sha256)
+    assert put_data["content_type"] == "application/x-thing"
     done, total, unit = run.recorder.progress[-1]
     assert (done, total, unit) == (len(body), len(body), "bytes")
     outcome = await run("get", run.base + "big.bin", content_type="application/x-thing")

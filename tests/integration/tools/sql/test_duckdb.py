@@ -27,9 +27,9 @@ async def test_rows_come_back_as_maps_with_their_columns_and_count(sql):
     done = await sql("INSERT INTO t VALUES (1, {{ a }}), (2, {{ b }})", {"a": "Ann", "b": None})
     assert done.result == {"columns": [], "rows": [], "row_count": 2}
     assert done.helper == {"duckdb": {"code": None, "rowcount": 2}}
-    found = await sql("SELECT id, name FROM t ORDER BY id")
+    result = await sql("SELECT id, name FROM t ORDER BY id")
     rows = [{"id": 1, "name": "Ann"}, {"id": 2, "name": None}]
-    assert found.result == {"columns": ["id", "name"], "rows": rows, "row_count": 2}
+    assert result.result == {"columns": ["id", "name"], "rows": rows, "row_count": 2}
     assert await sql.rows("DELETE FROM t WHERE id = 1 RETURNING name") == [{"name": "Ann"}]
     assert await sql.result("SELECT 1 AS a WHERE false") == {"columns": ["a"], "rows": [], "row_count": 0}
 
@@ -74,11 +74,11 @@ async def test_lists_are_lists_and_the_rest_is_json(sql):
         {"n": 0, "v": []}
     ]
     rows = [{"id": 1, "n": "a"}, {"id": 2, "n": "b'); --"}]
-    found = await sql.rows(
+    selected = await sql.rows(
         'SELECT unnest(from_json({{ rows }}, \'[{"id": "INTEGER", "n": "VARCHAR"}]\'), recursive := true)',
         {"rows": rows},
     )
-    assert found == rows
+    assert selected == rows
 
 
 @pytest.mark.parametrize("hostile", ["x'); DROP TABLE t; --", '"', "$1 ? :a", "\0", "{{ 1 }}"])
@@ -109,10 +109,10 @@ async def test_parquet_goes_out_and_comes_in(sql, tmp_path):
 
 async def test_a_statement_before_the_last_runs_whole_however_many_rows_it_gives(sql):
     await sql.result("CREATE TABLE t (a BIGINT)")
-    found = await sql.rows(
+    rows = await sql.rows(
         "INSERT INTO t SELECT i FROM range(500000) r(i) RETURNING a; SELECT a FROM t; SELECT count(*) AS n FROM t"
     )
-    assert found == [{"n": 500000}]
+    assert rows == [{"n": 500000}]
 
 
 async def test_several_statements_are_one_transaction(sql):

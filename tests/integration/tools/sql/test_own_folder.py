@@ -122,8 +122,8 @@ async def test_duckdb_writes_no_file_there(tmp_path, home, key):
 async def test_duckdb_does_not_see_our_environment(tmp_path, home, monkeypatch):
     monkeypatch.setenv("ARCLOG_TEST_SECRET", "canary-5d21")
     tool = Sql(duckdb.KIND, tmp_path, Settings({"home": str(home)}))
-    for who in ("self", "1", str(os.getpid()), str(os.getppid()), "*"):
-        outcome = await tool(f"SELECT content FROM read_blob('/proc/{who}/environ')")
+    for caller in ("self", "1", str(os.getpid()), str(os.getppid()), "*"):
+        outcome = await tool(f"SELECT content FROM read_blob('/proc/{caller}/environ')")
         assert "canary-5d21" not in repr(outcome)
     (row,) = await tool.rows("SELECT count(*) AS known FROM duckdb_variables()")
     assert row == {"known": 0}

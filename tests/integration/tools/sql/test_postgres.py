@@ -39,9 +39,9 @@ async def test_rows_come_back_as_maps_with_their_columns_and_count(sql):
     assert done.result == {"columns": [], "rows": [], "row_count": 2}
     assert done.helper == {"pg": {"code": None, "rowcount": 2}}
     rows = [{"id": 1, "name": "Ann"}, {"id": 2, "name": None}]
-    found = await sql("SELECT id, name FROM t ORDER BY id")
-    assert found.result == {"columns": ["id", "name"], "rows": rows, "row_count": 2}
-    assert found.helper == {"pg": {"code": None, "rowcount": 2}}
+    result = await sql("SELECT id, name FROM t ORDER BY id")
+    assert result.result == {"columns": ["id", "name"], "rows": rows, "row_count": 2}
+    assert result.helper == {"pg": {"code": None, "rowcount": 2}}
 
 
 async def test_no_rows_still_have_their_columns(sql):
@@ -313,10 +313,10 @@ async def test_many_rows_are_streamed_into_the_result_store(sql):
 
 async def test_a_statement_before_the_last_runs_whole_however_many_rows_it_gives(sql):
     await sql.result("CREATE TABLE t (a int)")
-    found = await sql.rows(
+    rows = await sql.rows(
         "INSERT INTO t SELECT generate_series(1, 100000) RETURNING a; SELECT a FROM t; SELECT count(*) AS n FROM t"
     )
-    assert found == [{"n": 100000}]
+    assert rows == [{"n": 100000}]
 
 
 async def test_rows_that_are_too_many_leave_no_cancel_behind_for_others(sql, postgres):

@@ -40,8 +40,8 @@ def source(tmp_path: Path) -> dict[str, Any]:
 
 
 def seen(end: End, what: str = "*") -> list[tuple]:
-    found: list[tuple] = end.run(f"SELECT {what} FROM t ORDER BY 1")
-    return found
+    outcome: list[tuple] = end.run(f"SELECT {what} FROM t ORDER BY 1")
+    return outcome
 
 
 async def test_a_table_is_made_and_filled(run: Runner, source: dict[str, Any], end: End) -> None:
@@ -110,8 +110,8 @@ async def test_odd_values(run: Runner, tmp_path: Path, end: End) -> None:
         into='"o""d d"',
     )
     await run.moved({"kind": "sqlite", "database": path, "table": 'o"d d'}, {**end.end, "create": True})
-    found = [(i, a, None if raw is None else bytes(raw), e) for i, a, raw, e in seen(end)]
-    assert found == odd
+    rows = [(i, a, None if raw is None else bytes(raw), e) for i, a, raw, e in seen(end)]
+    assert rows == odd
 
 
 async def test_a_value_that_does_not_fit_names_row_and_column(run: Runner, tmp_path: Path) -> None:

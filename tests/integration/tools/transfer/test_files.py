@@ -34,9 +34,9 @@ def names(folder: Path) -> list[str]:
 
 
 def query(sql: str) -> duckdb.DuckDBPyRelation:
-    found = duckdb.sql(sql)
-    assert found is not None
-    return found
+    rows = duckdb.sql(sql)
+    assert rows is not None
+    return rows
 
 
 async def test_csv(run: Runner, source: dict[str, Any]) -> None:
@@ -65,9 +65,9 @@ async def test_a_file_tells_how_many_of_its_bytes_were_read(run: Runner, tmp_pat
     size = (run.folder / "in").stat().st_size
     await run.moved({"kind": kind, "path": "in"}, {"kind": "csv", "path": "out.csv"})
     await asyncio.sleep(0)  # the last word comes from the thread that moved the rows
-    said = run.recorder.progress
-    assert {(total, unit) for _, total, unit in said} == {(size, "bytes")}
-    done = [done for done, _, _ in said]
+    progress = run.recorder.progress
+    assert {(total, unit) for _, total, unit in progress} == {(size, "bytes")}
+    done = [done for done, _, _ in progress]
     assert done == sorted(done)
     assert 0 < done[0] < size
     assert done[-1] == size
@@ -138,10 +138,10 @@ async def test_parquet(run: Runner, source: dict[str, Any]) -> None:
     result = await run.moved(source, {"kind": "parquet", "path": "x.parquet"})
     path = run.folder / "x.parquet"
     assert result["bytes"] == path.stat().st_size
-    found = query(f"SELECT * FROM read_parquet('{path}')")
-    assert [str(kind) for kind in found.types] == ["BIGINT", "VARCHAR", "DOUBLE", "BLOB"]
+    written = query(f"SELECT * FROM read_parquet('{path}')")
+    assert [str(kind) for kind in written.types] == ["BIGINT", "VARCHAR", "DOUBLE", "BLOB"]
     rows = [(1, "a,b", 0.5, None), (2, 'say "x"\n', None, b"\x00\xff"), (3, "ü", 1e300, b""), (4, None, -1.0, None)]
-    assert found.fetchall() == rows
+    assert written.fetchall() == rows
     back = SqliteEnd(run.folder)
     await run.moved({"kind": "parquet", "path": "x.parquet"}, {**back.end, "create": True})
     assert back.run("SELECT * FROM t ORDER BY n") == rows

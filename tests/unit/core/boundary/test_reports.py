@@ -37,9 +37,9 @@ def decided(work: NewWork, task: str, do: str = "continue", **more: Any) -> Even
     return event("policy.task.evaluated", work, task, payload={"action": {"do": do}, **more})
 
 
-def assert_refused(core: Core, given: WorkReported, reason: str) -> None:
+def assert_refused(core: Core, incoming: WorkReported, reason: str) -> None:
     before = msgspec.json.encode(core.state)
-    txn = core.put(given)
+    txn = core.put(incoming)
     assert txn.refused is not None, "it was accepted"
     assert txn.refused.reason == reason, txn.refused
     assert txn.refused.message
@@ -201,8 +201,8 @@ def test_tasks_keep_to_their_transitions(events: Callable[[NewWork], list[Event]
     core.report(work, event("step.started", work))
     whole = events(work)
     before, wrong = (whole[:-1], whole[-1:]) if split else ([], whole)
-    for one in before:
-        assert core.report(work, one).refused is None
+    for accepted in before:
+        assert core.report(work, accepted).refused is None
     assert_refused(core, WorkReported(work.command_id, 1, len(before) + 2, "w", wrong), "malformed")
 
 
@@ -213,8 +213,8 @@ def test_a_retried_task_keeps_to_its_transitions() -> None:
         event("step.started", work), *done(work, "a"), done(work, "b")[0], attempted("failed", work, 1), retried(work, 1),
         attempted("started", work, 2), attempted("done", work, 2), done(work, "b")[1], decided(work, "b"), event("step.done", work),
     ]  # fmt: skip
-    for one in events:
-        assert core.report(work, one).refused is None, one
+    for accepted in events:
+        assert core.report(work, accepted).refused is None, accepted
     assert core.types.count("task.attempt.started") == 1
 
 

@@ -426,5 +426,5 @@ def test_reach_goes_back_over_arcs_but_not_through_the_join():
 def test_reach_of_a_long_plan_needs_no_deep_stack():
     count = 3000
     rows = [f"s{n} -> s{n + 1}" for n in range(count)]
-    found = reach_of("s -> s0, j", *rows, f"s{count} -> j", "j all -> s if ctx.x is defined")
-    assert len(found[f"s{count}"]) == count + 2
+    reach = reach_of("s -> s0, j", *rows, f"s{count} -> j", "j all -> s if ctx.x is defined")
+    assert len(reach[f"s{count}"]) == count + 2

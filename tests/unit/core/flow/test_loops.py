@@ -56,8 +56,8 @@ class Looping(Core):
         """Keep the list of open commands, and put Continue where it is asked for."""
         while True:
             self.open += txn.issue
-            self.issued += [one.command_id for one in txn.issue]
-            self.open = [one for one in self.open if one.command_id not in txn.close]
+            self.issued += [command.command_id for command in txn.issue]
+            self.open = [command for command in self.open if command.command_id not in txn.close]
             if not txn.more:
                 return txn
             txn = self.put(Continue())
@@ -66,9 +66,9 @@ class Looping(Core):
         return self.follow(self.begin(**workload))
 
     def work(self, work: NewWork) -> LoopWork:
-        found = self.command(work).loop
-        assert found is not None
-        return found
+        loop = self.command(work).loop
+        assert loop is not None
+        return loop
 
     def command(self, work: NewWork) -> Command:
         return command_of(self.program, self.state, self.state.commands[work.command_id], 0)
@@ -160,7 +160,9 @@ def test_chunks_are_as_large_as_their_items_are_quick() -> None:
         core = Looping(parallel("{{ range(4000) }}"))
         core.go()
         core.finish(us=us)
-        sizes: list[int] = [one.payload["items"][2] - one.payload["items"][1] for one in core.of("command.issued")]
+        sizes: list[int] = [
+            event.payload["items"][2] - event.payload["items"][1] for event in core.of("command.issued")
+        ]
         assert sizes[:4] == [1, 1, 1, 1], "nobody knows yet how long an item takes"
         assert sizes[-1] < max(sizes) or max(sizes) == 1, "towards the end everybody gets a share"
         return max(sizes)
@@ -219,10 +221,10 @@ def test_the_first_failure_withdraws_the_rest_and_late_reports_are_answered_clos
     kinds = [event.type for event in txn.events]
     closed = ["task.failed", "loop.iteration.failed", "step.failed"]
     assert kinds[4:] == [*["command.cancelled"] * 3, *closed, "next.evaluated", "step.scheduled"]
-    assert [one.command_id for one in core.of("command.cancelled")] == [
-        one.command_id for one in (first, second, fourth)
+    assert [command.command_id for command in core.of("command.cancelled")] == [
+        command.command_id for command in (first, second, fourth)
     ]
-    assert set(txn.close) == {one.command_id for one in (first, second, third, fourth)}
+    assert set(txn.close) == {command.command_id for command in (first, second, third, fourth)}
     left = core.of("task.failed")[-1]
     assert (left.iteration, left.payload["outcome"]["error"]["kind"]) == ((1,), "cancelled")
     assert core.of("step.failed")[0].payload["error"]["message"] == "iteration 2: no (2,)"
@@ -231,24 +233,24 @@ def test_the_first_failure_withdraws_the_rest_and_late_reports_are_answered_clos
         refused = core.report(late, *core.ran(late, (0,))).refused
         assert refused is not None
         assert refused.reason == "closed"
-    assert [one.step for one in core.open] == ["rescue"]
+    assert [command.step for command in core.open] == ["rescue"]
     core.same()
 
 
 def test_best_effort_runs_all_and_names_the_first_errors_in_item_order() -> None:
     failing = {(index,) for index in range(0, 300, 2)}
-    found = []
+    outcomes = []
     for seed in range(5):
         core = Looping(parallel("{{ range(300) }}"), failure="best_effort")
         core.go()
         core.finish(Random(seed), failing=failing, us=30_000)
         done = core.of("loop.done")[0].payload
         assert (done["total"], done["ok"], done["failed"]) == (300, 150, 150)
-        assert [one["index"] for one in done["errors"]] == list(range(0, 200, 2))
+        assert [error["index"] for error in done["errors"]] == list(range(0, 200, 2))
         assert core.state.status == "COMPLETED"
-        found.append(done)
+        outcomes.append(done)
         core.same()
-    assert all(one == found[0] for one in found)
+    assert all(outcome == outcomes[0] for outcome in outcomes)
 
 
 def test_long_messages_are_cut_so_that_all_errors_fit_into_loop_done() -> None:
@@ -305,7 +307,7 @@ def test_many_open_commands_leave_room_to_withdraw_them() -> None:
     before = len(core.events)
     core.carry_out(core.open[0], failing=core.items(core.open[0]))
     assert 3 * (MAX_OPEN_COMMANDS - 1) < len(core.events) - before < LONGEST_RUN
-    assert [one.step for one in core.open] == ["rescue"]
+    assert [command.step for command in core.open] == ["rescue"]
     core.same()
 
 
@@ -357,7 +359,7 @@ def test_a_chunk_that_kills_its_workers_fails_the_step_and_takes_the_others_back
     assert len(txn.close) == 3
     assert len(core.of("command.cancelled")) == 2
     assert core.of("step.failed")[0].payload["error"]["kind"] == "poison"
-    assert [one.step for one in core.open] == ["rescue"]
+    assert [command.step for command in core.open] == ["rescue"]
     core.same()
 
 
@@ -381,13 +383,13 @@ def test_a_local_loop_is_one_command_whose_iterations_run_side_by_side() -> None
     (work,) = core.open
     it = core.work(work)
     assert (it.at_a_time, it.first, it.last, it.carries_ctx) == (3, 0, 5, False)
-    one, two, three = (core.ran(work, (index,)) for index in range(3))
-    core.report(work, event("step.started", work), *one[:2], *two[:2], *three[:2])
-    core.report(work, *three[2:], *one[2:])
+    first, two, three = (core.ran(work, (index,)) for index in range(3))
+    core.report(work, event("step.started", work), *first[:2], *two[:2], *three[:2])
+    core.report(work, *three[2:], *first[2:])
     core.put(LeaseEnded(work.command_id, 1, "w", max_losses=5))
     it = core.work(work)
     assert (list(it.under_way), it.first, it.last, it.items) == (["1"], 3, 5, [4, 5])
-    rest = [one for index in (3, 4) for one in core.ran(work, (index,))]
+    rest = [first for index in (3, 4) for first in core.ran(work, (index,))]
     core.follow(core.report(work, *two[2:], *rest, fence=2))
     assert core.state.status == "COMPLETED"
     assert core.ends() == [(2,), (0,), (1,), (3,), (4,)]
@@ -398,8 +400,8 @@ def test_what_a_local_loop_did_beside_the_failure_is_kept_as_fact_only() -> None
     core = Looping(parallel([1, 2, 3], 3, exec="local"))
     core.go()
     (work,) = core.open
-    one, two = core.ran(work, (0,)), core.ran(work, (1,), fails=True)
-    txn = core.follow(core.report(work, event("step.started", work), *one[:2], *two[:2], *two[2:], *one[2:]))
+    first, two = core.ran(work, (0,)), core.ran(work, (1,), fails=True)
+    txn = core.follow(core.report(work, event("step.started", work), *first[:2], *two[:2], *two[2:], *first[2:]))
     facts = [event.type for event in txn.events if event.informative]
     assert facts == ["task.done", "loop.iteration.done"]
     assert core.of("task.failed")[-1].iteration == (0,)
@@ -456,7 +458,7 @@ def test_three_levels_in_one_step() -> None:
         core.finish(Random(seed))
         assert core.state.status == "COMPLETED"
         assert sorted(core.ends(), key=str) == sorted([*ROOMS, (0, 0), (0, 1), (2, 0), (0,), (1,), (2,)], key=str)
-        done = {one.iteration: one.payload["total"] for one in core.of("loop.done")}
+        done = {event.iteration: event.payload["total"] for event in core.of("loop.done")}
         assert done == {None: 3, (0,): 2, (1,): 0, (2,): 1, (0, 0): 2, (0, 1): 0, (2, 0): 1}
         assert core.state.result == [[0, 0, 0], [0, 0, 1], [2, 0, 0]]
         core.same()
@@ -466,7 +468,7 @@ def test_an_item_that_fails_inside_fails_its_outer_iterations_and_no_others() ->
     core = Looping(cities(), failure="best_effort")
     core.go(cities=CITIES)
     core.finish(failing={(0, 0, 1)})
-    done = {one.iteration: one.payload for one in core.of("loop.done")}
+    done = {event.iteration: event.payload for event in core.of("loop.done")}
     assert done[(0, 0)] == {
         "total": 2,
         "ok": 1,
@@ -475,7 +477,7 @@ def test_an_item_that_fails_inside_fails_its_outer_iterations_and_no_others() ->
     }
     assert (done[(0,)]["ok"], done[(0,)]["failed"]) == (1, 1)
     assert (done[None]["total"], done[None]["ok"], done[None]["failed"]) == (3, 2, 1)
-    assert [one["index"] for one in done[None]["errors"]] == [0]
+    assert [error["index"] for error in done[None]["errors"]] == [0]
     assert core.state.status == "COMPLETED"
     core.same()
 
@@ -483,10 +485,10 @@ def test_an_item_that_fails_inside_fails_its_outer_iterations_and_no_others() ->
 def test_an_item_that_fails_inside_fails_the_step_fast() -> None:
     core = Looping(cities())
     core.go(cities=CITIES)
-    work = next(one for one in core.open if core.items(one)[0][0] == 0)
+    work = next(command for command in core.open if core.items(command)[0][0] == 0)
     core.carry_out(work, failing={(0, 0, 0)})
     assert core.of("step.failed")[0].payload["error"]["message"] == "iteration 0.0.0: no (0, 0, 0)"
-    assert [one.step for one in core.open] == ["rescue"]
+    assert [command.step for command in core.open] == ["rescue"]
     core.same()
 
 
@@ -503,7 +505,7 @@ def test_inner_items_that_are_none_fail_the_step(rooms: str, kind: str, failure:
     failed = core.of("step.failed")[0].payload["error"]
     assert failed["kind"] == kind
     assert failed["message"].startswith("iteration 0.0: ")
-    assert not [one for one in core.of("loop.done") if one.iteration is None]
+    assert not [event for event in core.of("loop.done") if event.iteration is None]
     assert core.open[0].step == "rescue"
     core.same()
 

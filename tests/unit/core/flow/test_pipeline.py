@@ -71,8 +71,8 @@ def test_delays_grow_up_to_their_bound(backoff: str, delays: list[float]) -> Non
 
 def test_retry_after_is_a_floor_and_jitter_only_adds() -> None:
     program = step("[{else: {then: {do: retry, attempts: 9, delay: 2, jitter: 0.5}}}]")
-    asked = {**BAD, "meta": {"retry_after_s": 30}}
-    assert go(Pipeline(), program, asked)[-1].payload["due"] == NOW + 30_000_000
+    failure = {**BAD, "meta": {"retry_after_s": 30}}
+    assert go(Pipeline(), program, failure)[-1].payload["due"] == NOW + 30_000_000
     assert go(Pipeline(), program, BAD, roll=0.0)[-1].payload["due"] == NOW + 2_000_000
     assert go(Pipeline(), program, BAD, roll=0.999)[-1].payload["due"] == NOW + 2_999_000
 
@@ -80,7 +80,7 @@ def test_retry_after_is_a_floor_and_jitter_only_adds() -> None:
 def test_an_ok_that_is_retried_to_the_end_fails_the_task() -> None:
     program = step("[{else: {then: {do: retry, attempts: 2, delay: 0}}}]")
     pipeline = Pipeline()
-    assert [one.type for one in go(pipeline, program, OK)] == [
+    assert [event.type for event in go(pipeline, program, OK)] == [
         "task.started",
         "task.attempt.done",
         "policy.task.evaluated",
@@ -123,7 +123,7 @@ def test_actions(do: str, state: str, at: int) -> None:
 def test_without_a_policy_an_error_fails(record: dict[str, Any], state: str) -> None:
     program = step("[{else: {then: {do: continue}}}]")
     pipeline = Pipeline(at=1)
-    assert [one.type for one in go(pipeline, program, record)][-1] == (
+    assert [event.type for event in go(pipeline, program, record)][-1] == (
         "task.done" if state == "open" else "task.failed"
     )
     assert pipeline.state == state

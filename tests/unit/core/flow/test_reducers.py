@@ -74,8 +74,8 @@ def test_another_value_is_a_conflict_whatever_the_order(failure: str, seed: int,
 def test_reducers_fold_in_item_order(name: str, values: list[Any], expected: Any) -> None:
     for seed in range(3):
         core = ended(over(6), [{name: value} for value in values], seed, ctx=reducers(name))
-        found = core.state.ctx[name]
-        assert (found, type(found)) == (expected, type(expected))
+        folded = core.state.ctx[name]
+        assert (folded, type(folded)) == (expected, type(expected))
 
 
 def test_reducers_go_on_from_the_initial_value() -> None:
@@ -229,8 +229,8 @@ def test_ctx_does_not_depend_on_the_order_of_reports(data: st.DataObject) -> Non
     count = data.draw(st.integers(1, 8))
     patches = [{name: data.draw(_VALUES.get(name, _ANY)) for name in names} for _ in range(count)]
     seeds = data.draw(st.lists(st.integers(0, 10**6), min_size=2, max_size=3))
-    found = [ended(over(count), patches, seed, ctx=reducers(*names)).state.ctx for seed in seeds]
-    assert all(repr(one) == repr(found[0]) for one in found)
+    results = [ended(over(count), patches, seed, ctx=reducers(*names)).state.ctx for seed in seeds]
+    assert all(repr(result) == repr(results[0]) for result in results)
 
 
 @settings(max_examples=15, deadline=None)

@@ -33,8 +33,8 @@ class Run:
         self.state = State(execution_id=1)
         self.base = 1000
 
-    def put(self, given: Input, now: int = NOW) -> Txn:
-        txn = decide(self.program, self.state, given, now, self.base)
+    def put(self, incoming: Input, now: int = NOW) -> Txn:
+        txn = decide(self.program, self.state, incoming, now, self.base)
         self.base += len(txn.events)
         return txn
 

@@ -69,11 +69,11 @@ def two_steps() -> Core:
 
 def states_of(core: Core) -> list[tuple[Event, str]]:
     """The state after each event."""
-    state, found = State(execution_id=1), []
+    state, states = State(execution_id=1), []
     for emitted in core.events:
         apply(core.program, state, emitted)
-        found.append((emitted, state.status))
-    return found
+        states.append((emitted, state.status))
+    return states
 
 
 def with_facts(core: Core, *facts: Event) -> set[tuple[str, str]]:
@@ -94,8 +94,8 @@ def with_facts(core: Core, *facts: Event) -> set[tuple[str, str]]:
 def test_only_lifecycle_events_change_the_state() -> None:
     for core in (two_steps(), looped()):
         before = "PENDING"
-        for one, after in states_of(core):
-            assert after == AFTER.get((one.type, status_of(one)), before), one.type
+        for emitted, after in states_of(core):
+            assert after == AFTER.get((emitted.type, status_of(emitted)), before), emitted.type
             before = after
 
 
@@ -132,17 +132,17 @@ def test_an_execution_ends_only_with_its_lifecycle_event(text: str, signal: str,
                 await asyncio.sleep(5)
                 await life.api.signal(str(world.execution_id), SignalRequest(signal, "s", "because"))
             await life.api.ended(str(world.execution_id), timeout_s=1000)
-            told = await life.api.status(str(world.execution_id))
-            assert (told.state, told.terminal_event, told.completion_inferred) == (state, name, False)
+            summary = await life.api.status(str(world.execution_id))
+            assert (summary.state, summary.terminal_event, summary.completion_inferred) == (state, name, False)
             folded, seen = State(execution_id=world.execution_id), []
             reader = LifecycleReader()
-            for one in await world.stored():
-                apply(world.program, folded, one.event)
-                full = widen(one.event, Subject(1, "x"), one.seq, one.event_id, one.persisted_at)
-                seen += [(each.name, folded.status) for each in reader.render(full) if not each.derived]
-            at = [each for each, _ in seen].index(name)
-            assert all(each in ("PENDING", "RUNNING") for _, each in seen[:at])
-            assert {each for _, each in seen[at:]} == {state}
+            for entry in await world.stored():
+                apply(world.program, folded, entry.event)
+                full = widen(entry.event, Subject(1, "x"), entry.seq, entry.event_id, entry.persisted_at)
+                seen += [(rendered.name, folded.status) for rendered in reader.render(full) if not rendered.derived]
+            at = [rendered for rendered, _ in seen].index(name)
+            assert all(rendered in ("PENDING", "RUNNING") for _, rendered in seen[:at])
+            assert {rendered for _, rendered in seen[at:]} == {state}
 
     run_virtually(main())
 
@@ -163,7 +163,7 @@ def test_command_completed_on_the_final_visible_step_does_not_force_completed() 
     fact = Event("command.completed", NOW, step=last.step, run=last.run, command_id=last.command_id, informative=True)
     assert with_facts(core, fact) == set()
     # The last step is done in the log two events before the run is.
-    after = {one.type: state for one, state in states_of(core) if one.step in ("", "end")}
+    after = {emitted.type: state for emitted, state in states_of(core) if emitted.step in ("", "end")}
     assert (after["step.done"], after["next.evaluated"], after["workflow.finished"]) == ("RUNNING",) * 3
 
 
@@ -188,9 +188,9 @@ def looped() -> Core:
 
 def test_the_end_of_an_iteration_or_of_a_task_in_a_sequence_does_not_force_completed() -> None:
     core = looped()
-    for one, state in states_of(core):
-        if one.type.startswith(("loop.", "task.", "step.")):
-            assert state == "RUNNING", one.type
+    for emitted, state in states_of(core):
+        if emitted.type.startswith(("loop.", "task.", "step.")):
+            assert state == "RUNNING", emitted.type
 
 
 def outside(**body: Any) -> Event:
@@ -271,9 +271,9 @@ def test_a_step_run_that_is_over_does_not_end_again() -> None:
 
 
 def test_every_terminal_event_is_of_the_playbooks_layer() -> None:
-    said = {event for exits in status.TRANSITIONS["playbook"].values() for event in exits.values()}
-    assert said == {"playbook.started", *TERMINAL}
-    assert all(REGISTRY[name].entity == "playbook" for name in said)
+    listed = {event for exits in status.TRANSITIONS["playbook"].values() for event in exits.values()}
+    assert listed == {"playbook.started", *TERMINAL}
+    assert all(REGISTRY[name].entity == "playbook" for name in listed)
 
 
 def test_completion_is_emitted_exactly_once_under_concurrency() -> None:

@@ -54,24 +54,24 @@ def closings(txn: Txn) -> list[Event]:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("incoming", "reason"),
     [
         (Signal("CANCEL", "s", "enough"), "run_cancelled"),
         (Signal("EMERGENCY_STOP", "s", "enough"), "run_cancelled"),
         (Abort(error("internal", "broken")), "run_failed"),
     ],
 )
-def test_the_end_of_a_run_closes_what_is_open(given: Any, reason: str) -> None:
+def test_the_end_of_a_run_closes_what_is_open(incoming: Any, reason: str) -> None:
     core = branches()
-    txn = core.put(given)
-    assert [(one.type, one.step, one.task) for one in closings(txn)] == [
+    txn = core.put(incoming)
+    assert [(event.type, event.step, event.task) for event in closings(txn)] == [
         ("task.failed", "a", "u"),
         ("step.failed", "a", ""),
         ("task.failed", "b", "t"),
         ("step.failed", "b", ""),
         ("step.failed", "c", ""),
     ]
-    assert {one.payload["reason"] for one in closings(txn)} == {reason}
+    assert {event.payload["reason"] for event in closings(txn)} == {reason}
     assert not any(event.type == "next.evaluated" for event in txn.events), "nothing is routed"
     assert core.state.latest == {"start": "done", "a": "cancelled", "b": "cancelled", "c": "cancelled"}
     check_events(core.events)
@@ -90,8 +90,8 @@ def test_what_was_closed_is_no_outcome_and_no_failure() -> None:
 def test_a_long_reason_is_not_repeated_in_full() -> None:
     core = branches()
     txn = core.put(Signal("CANCEL", "s", "x" * 100_000))
-    for one in closings(txn):
-        problem = one.payload.get("error") or one.payload["outcome"]["error"]
+    for closing in closings(txn):
+        problem = closing.payload.get("error") or closing.payload["outcome"]["error"]
         assert len(problem["message"]) == MAX_MESSAGE
     assert all(len(event.payload["reason"]) <= MAX_MESSAGE for event in txn.events if event.type == "command.cancelled")
 
@@ -169,8 +169,8 @@ def test_a_poison_command_ends_the_items_of_the_others() -> None:
     begun(core, 3)
     first = next(iter(core.state.commands.values()))
     txn = core.put(LeaseEnded(first.id, 1, "w", max_losses=1))
-    assert Counter(one.type for one in closings(txn)) == {"task.failed": 3, "loop.iteration.failed": 3}
-    assert {one.payload["reason"] for one in closings(txn)} == {"poison"}
+    assert Counter(event.type for event in closings(txn)) == {"task.failed": 3, "loop.iteration.failed": 3}
+    assert {event.payload["reason"] for event in closings(txn)} == {"poison"}
     check_events(core.events)
 
 

@@ -108,7 +108,7 @@ def test_cancel_withdraws_everything_at_once_and_is_final() -> None:
     core = Core(FAN)
     work = core.start()
     txn = core.report(work, event("step.started", work), *done(work, "t"), event("step.done", work))
-    branches = [one.command_id for one in txn.issue]
+    branches = [command.command_id for command in txn.issue]
     cancelled = core.put(Signal("CANCEL", "stop", "not needed"))
     assert [event.type for event in cancelled.events] == [
         "signal.received",
@@ -265,7 +265,7 @@ workflow:
 """)
     work = core.start()
     txn = core.report(work, event("step.started", work), *done(work, "t", 1), event("step.done", work))
-    assert [one.step for one in txn.issue] == ["right"]
+    assert [command.step for command in txn.issue] == ["right"]
 
 
 def test_a_failed_admission_names_what_triggered_it() -> None:

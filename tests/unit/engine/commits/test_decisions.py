@@ -64,13 +64,13 @@ async def test_a_heavy_decision_is_made_in_a_thread_and_comes_to_the_same(tmp_pa
     results = []
     for turn in (100, 1_000_000):
         settings = Settings({"home": str(tmp_path / str(turn)), "decision.turn_work": turn})
-        async with embedded(settings) as here, asyncio.timeout(60):
-            await here.start_worker()
-            started = await here.api.execute(ExecuteRequest(playbook=WIDE))
-            await here.api.ended(started.execution_id)
-            live = await here.engine.seen(int(started.execution_id))
-            assert here.engine.deciding.is_heavy(live.program) == (turn == 100)
-            summary = await here.api.summary(started.execution_id)
+        async with embedded(settings) as runtime, asyncio.timeout(60):
+            await runtime.start_worker()
+            started = await runtime.api.execute(ExecuteRequest(playbook=WIDE))
+            await runtime.api.ended(started.execution_id)
+            live = await runtime.engine.seen(int(started.execution_id))
+            assert runtime.engine.deciding.is_heavy(live.program) == (turn == 100)
+            summary = await runtime.api.summary(started.execution_id)
             results.append((summary.state, summary.result, live.state.runs))
     assert results[0] == results[1]
     assert results[0][:2] == ("COMPLETED", sum(range(3000)))

@@ -64,7 +64,7 @@ async def test_a_listener_that_fails_stops_neither_the_run_nor_the_others(
     store = MemoryStore(clock=clock)
     await store.open()
     engine = Engine(store, clock, Settings(), Minter(clock, 1))
-    heard: list[str] = []
+    messages: list[str] = []
 
     def broken(*_: object) -> None:
         raise KeyError("a bug")
@@ -72,8 +72,8 @@ async def test_a_listener_that_fails_stops_neither_the_run_nor_the_others(
     hints = engine.hints
     for listeners in (hints.on_committed, hints.on_closed, hints.on_slot_freed, hints.on_caught_up):
         listeners.append(broken)
-    hints.on_slot_freed.append(lambda _: heard.append("freed"))
-    hints.on_committed.append(lambda state, _: heard.append(state.status))
+    hints.on_slot_freed.append(lambda _: messages.append("freed"))
+    hints.on_committed.append(lambda state, _: messages.append(state.status))
     api = EngineApi(engine, {"noop": noop.KIND.spec}, MemoryResults())
     text = (
         "metadata: {name: x}\nexecutor: {spec: {concurrency: {max: 2}}}\nworkflow: [{step: start, tool: {kind: noop}}]"
@@ -82,7 +82,7 @@ async def test_a_listener_that_fails_stops_neither_the_run_nor_the_others(
     (command,) = await EngineControl(engine).claim(WorkerInfo("w", ("noop",), ("default",)), 1)
     assert str(command.execution_id) == run
     assert (await api.cancel(run, "enough")).state == "CANCELLED"
-    assert {"CANCELLED", "freed"} <= set(heard)
+    assert {"CANCELLED", "freed"} <= set(messages)
     assert "this is a bug in the listener" in caplog.text
     assert "KeyError" in caplog.text
     await engine.close()

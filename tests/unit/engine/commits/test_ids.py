@@ -14,9 +14,9 @@ def _node(snowflake: int) -> int:
 
 
 def test_run_ids_are_random_uuids() -> None:
-    found = {new_uuid() for _ in range(100)}
-    assert len(found) == 100
-    for text in found:
+    ids = {new_uuid() for _ in range(100)}
+    assert len(ids) == 100
+    for text in ids:
         parsed = uuid.UUID(text)
         assert (parsed.version, parsed.variant, str(parsed)) == (4, uuid.RFC_4122, text)
 
@@ -24,12 +24,12 @@ def test_run_ids_are_random_uuids() -> None:
 def test_ids_rise_also_when_the_clock_goes_back() -> None:
     clock = FakeClock()
     minter = Minter(clock, 5)
-    found = []
+    ids = []
     for step in (0, 1_000, -3_600_000_000, 7, 3_600_000_000):
         clock.jump(step / 1_000_000)
-        found += [minter.next_id() for _ in range(3)]
-    assert found == sorted(set(found))
-    assert {_node(one) for one in found} == {5}
+        ids += [minter.next_id() for _ in range(3)]
+    assert ids == sorted(set(ids))
+    assert {_node(event_id) for event_id in ids} == {5}
 
 
 def test_a_run_of_ids_stays_on_its_node() -> None:

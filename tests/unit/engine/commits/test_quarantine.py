@@ -184,7 +184,7 @@ def test_what_a_careful_server_begins_is_noted_and_taken_back() -> None:
             assert recorded == [set()], "it worked on this run before: no note is needed"
             life.engine.live.drop(run)
             await life.engine.put(run, Signal("RESUME", "p2", "", "me"))
-            assert [len(each) for each in recorded] == [0, 1], "the note stands while it is at work"
+            assert [len(records) for records in recorded] == [0, 1], "the note stands while it is at work"
             await life.engine.close()
             assert book.runs == {}
 
@@ -209,12 +209,12 @@ def test_what_two_servers_died_of_is_not_tried_by_a_third() -> None:
             book = Book()
             life = await serving(world, book)
             run = await world.start()
-            given = TimerFired("t")
+            fired = TimerFired("t")
             # A server that had taken over from one that was gone died while it was at this.
-            await book.begin_attempt(run, work_of(given) | ATTEMPT, LOST, 1)
+            await book.begin_attempt(run, work_of(fired) | ATTEMPT, LOST, 1)
             assert not life.engine.is_held(run)
             await life.engine.take_care()
-            answer = await life.engine.put(run, given)
+            answer = await life.engine.put(run, fired)
             assert answer.refused is not None
             assert answer.refused.reason == "poison"
             assert life.engine.is_held(run)
@@ -235,11 +235,11 @@ def test_a_request_that_is_repeated_waits_for_a_server_that_is_alive() -> None:
             book = Book()
             life = await serving(world, book)
             run = await world.start()
-            given = Signal("PAUSE", "p1", "", "me")
-            begun = (run, work_of(given) | ATTEMPT)
+            signal = Signal("PAUSE", "p1", "", "me")
+            begun = (run, work_of(signal) | ATTEMPT)
             await book.begin_attempt(*begun, LOST, 1)
             REPEATED.set(True)
-            repeated = asyncio.ensure_future(life.engine.put(run, given))
+            repeated = asyncio.ensure_future(life.engine.put(run, signal))
             for _ in range(20):
                 await asyncio.sleep(1.0)
                 await book.begin_attempt(*begun, LOST, 1)  # the other server renews its record
@@ -322,7 +322,7 @@ def test_servers_without_a_duty_take_care_too() -> None:
             await seconds_pass(life, 2)
             life.engine.live.drop(run)
             await life.engine.put(run, Signal("RESUME", "p2", "", "me"))
-            assert [len(each) for each in recorded] == [0, 1]
+            assert [len(records) for records in recorded] == [0, 1]
 
     run_virtually(story())
 
@@ -385,12 +385,12 @@ def test_one_of_several_servers_pauses_a_run_and_the_others_do_not_take_that_for
             first = await serving(world, book)
             run = await world.start()
             second = await serving(world, book)
-            given = TimerFired("t")
-            await book.begin_attempt(run, work_of(given) | ATTEMPT, LOST, 1)
+            fired = TimerFired("t")
+            await book.begin_attempt(run, work_of(fired) | ATTEMPT, LOST, 1)
             lives = (first, second)
             await asyncio.gather(*(seconds_pass(life, 8) for life in lives))
             for life in lives * 2:
-                answer = await life.engine.put(run, given)
+                answer = await life.engine.put(run, fired)
                 assert answer.refused is not None
                 assert answer.refused.reason == "poison"
                 await seconds_pass(life, 2)
@@ -408,7 +408,7 @@ BEGUN = work_of(TIMER) | ATTEMPT
 async def signals(world: World) -> list[tuple[str, str]]:
     """The signals in the run's log, and who sent them."""
     events = [stored.event for stored in await world.stored()]
-    return [(each.payload["signal"], each.payload["by"]) for each in events if each.type == "signal.received"]
+    return [(event.payload["signal"], event.payload["by"]) for event in events if event.type == "signal.received"]
 
 
 def test_a_server_that_was_killed_while_its_recorded_work_waited_is_back_before_it_counts_as_gone() -> None:
@@ -600,9 +600,9 @@ def test_the_mark_of_recorded_work_stands_while_its_code_runs_and_not_while_it_w
 
             life.engine.store.append = append_and_wait  # type: ignore[method-assign, assignment]  # watched
             REPEATED.set(True)
-            given = Signal("PAUSE", "p1", "", "me")
-            await life.engine.put(run, given)
-            running = {(run, work_of(given))}
+            signal = Signal("PAUSE", "p1", "", "me")
+            await life.engine.put(run, signal)
+            running = {(run, work_of(signal))}
             assert seen == [("runs", running), ("waits", set()), ("runs", running)]
             await life.engine.close()
             assert marks.slots == {}
@@ -760,13 +760,13 @@ def test_work_that_another_server_records_at_the_same_moment_waits_for_it() -> N
             run = await world.start()
             recorded = watched(life, book)
             REPEATED.set(True)
-            given = Signal("RETRY_STEP", "p1", "", "me")
-            putting = asyncio.ensure_future(life.engine.put(run, given))
+            signal = Signal("RETRY_STEP", "p1", "", "me")
+            putting = asyncio.ensure_future(life.engine.put(run, signal))
             await seconds_pass(life, 10)
             answer = await putting
             assert answer.refused is not None
             assert answer.refused.reason == "poison"
-            assert recorded == [{work_of(given)}], "nothing but the pause was appended"
+            assert recorded == [{work_of(signal)}], "nothing but the pause was appended"
             await seconds_pass(life, 20)
             assert [(crash.count, crash.presumed) for crash in book.runs.values()] == [(2, 1)]
 
@@ -819,10 +819,10 @@ def test_a_cancellation_that_two_servers_died_of_is_not_tried_by_a_third() -> No
             book = Book()
             life = await serving(world, book)
             run = await world.start()
-            given = Signal("CANCEL", "c", "enough", "me")
-            await book.add_crashes([(run, work_of(given))] * 2, 1, 0)
+            signal = Signal("CANCEL", "c", "enough", "me")
+            await book.add_crashes([(run, work_of(signal))] * 2, 1, 0)
             await seconds_pass(life, 2)
-            answer = await life.engine.put(run, given)
+            answer = await life.engine.put(run, signal)
             assert answer.refused is not None
             assert answer.refused.reason == "poison"
             stop = Signal("EMERGENCY_STOP", "e", "enough", "me")

@@ -97,13 +97,13 @@ async def test_a_run_that_ends_while_it_is_read_is_not_loaded_again(
 async def test_claimed_runs_of_another_server_are_read_together(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, another = Server(store, 1), Server(store, 2)
+    first, another = Server(store, 1), Server(store, 2)
     for _ in range(20):
-        await one.api.execute(ExecuteRequest(PLAYBOOK))
+        await first.api.execute(ExecuteRequest(PLAYBOOK))
     reads = Reads(store, monkeypatch)
     claiming = asyncio.ensure_future(another.control.claim(WORKER, 20))
     await reads.until(20)
     reads.go.set()
     assert len(await claiming) == 20
-    for server in (one, another):
+    for server in (first, another):
         await server.engine.close()

@@ -46,10 +46,10 @@ class Place:
 
         class Counted:
             def __getattr__(self, name: str) -> Any:
-                found = getattr(place.store, name)
-                if asyncio.iscoroutinefunction(found):
+                attribute = getattr(place.store, name)
+                if asyncio.iscoroutinefunction(attribute):
                     place.calls[name] += 1
-                return found
+                return attribute
 
         return Counted()
 
@@ -60,8 +60,8 @@ class Place:
         """What a worker gets that claims for so long."""
         until = self.clock.monotonic() + seconds
         while (left := until - self.clock.monotonic()) > 0:
-            if found := await self.control.claim(worker, 4, min(left, POLL_S)):
-                return found
+            if commands := await self.control.claim(worker, 4, min(left, POLL_S)):
+                return commands
         return []
 
 
@@ -228,8 +228,8 @@ def test_an_offer_to_one_who_is_gone_is_anothers() -> None:
 def test_a_worker_that_is_told_to_leave_waits_without_looking() -> None:
     async def test(place: Place) -> None:
         await place.control.claim(worker(), 1)
-        for told in place.engine.hints.on_leaving:
-            told("w")
+        for listener in place.engine.hints.on_leaving:
+            listener("w")
         looks = place.calls["claim"]
         await place.start()
         before = place.clock.monotonic()

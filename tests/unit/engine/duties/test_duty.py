@@ -12,16 +12,16 @@ from arclog.testing.virtual import FakeClock
 LEASE_S = 6.0
 
 
-class Asked(MemoryStore):
+class CountingStore(MemoryStore):
     """Counts the questions; may be away."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock=clock)
-        self.asked: list[str] = []
+        self.owners: list[str] = []
         self.away = False
 
     async def lease_duty(self, duty: str, owner: str, now: int, until: int) -> bool:
-        self.asked.append(owner)
+        self.owners.append(owner)
         if self.away:
             raise StoreUnavailable("the store is away")
         return await super().lease_duty(duty, owner, now, until)
@@ -33,28 +33,28 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def store(clock: FakeClock) -> Asked:
-    store = Asked(clock)
+async def store(clock: FakeClock) -> CountingStore:
+    store = CountingStore(clock)
     await store.open()
     return store
 
 
-def duty(store: Asked, clock: FakeClock, owner: str) -> Duty:
+def duty(store: CountingStore, clock: FakeClock, owner: str) -> Duty:
     return Duty(store, clock, "timers", owner, LEASE_S)
 
 
-async def test_one_of_two_has_it_and_keeps_it(store: Asked, clock: FakeClock) -> None:
+async def test_one_of_two_has_it_and_keeps_it(store: CountingStore, clock: FakeClock) -> None:
     a, b = duty(store, clock, "a"), duty(store, clock, "b")
     for _ in range(100):
         assert await a.has()
         assert not await b.has()
         clock.advance(0.5)
     # Each asks once in a third of the lease, not each time.
-    assert 20 <= store.asked.count("a") <= 26
-    assert 20 <= store.asked.count("b") <= 26
+    assert 20 <= store.owners.count("a") <= 26
+    assert 20 <= store.owners.count("b") <= 26
 
 
-async def test_it_is_taken_over_when_its_owner_is_silent(store: Asked, clock: FakeClock) -> None:
+async def test_it_is_taken_over_when_its_owner_is_silent(store: CountingStore, clock: FakeClock) -> None:
     a, b = duty(store, clock, "a"), duty(store, clock, "b")
     assert await a.has()
     clock.advance(LEASE_S - 0.1)
@@ -63,7 +63,7 @@ async def test_it_is_taken_over_when_its_owner_is_silent(store: Asked, clock: Fa
     assert await b.has()
 
 
-async def test_who_was_stopped_past_its_lease_finds_out_before_it_acts(store: Asked, clock: FakeClock) -> None:
+async def test_who_was_stopped_past_its_lease_finds_out_before_it_acts(store: CountingStore, clock: FakeClock) -> None:
     a, b = duty(store, clock, "a"), duty(store, clock, "b")
     assert await a.has()
     clock.advance(LEASE_S + 1)
@@ -74,7 +74,9 @@ async def test_who_was_stopped_past_its_lease_finds_out_before_it_acts(store: As
     assert await a.has()
 
 
-async def test_a_released_duty_is_free_at_once_and_may_be_asked_for_again(store: Asked, clock: FakeClock) -> None:
+async def test_a_released_duty_is_free_at_once_and_may_be_asked_for_again(
+    store: CountingStore, clock: FakeClock
+) -> None:
     a, b = duty(store, clock, "a"), duty(store, clock, "b")
     assert await a.has()
     await a.release()
@@ -85,7 +87,7 @@ async def test_a_released_duty_is_free_at_once_and_may_be_asked_for_again(store:
     assert await a.has()
 
 
-async def test_given_up_it_is_free_at_once_and_never_asked_for_again(store: Asked, clock: FakeClock) -> None:
+async def test_given_up_it_is_free_at_once_and_never_asked_for_again(store: CountingStore, clock: FakeClock) -> None:
     a, b = duty(store, clock, "a"), duty(store, clock, "b")
     assert await a.has()
     await a.give_up()
@@ -94,7 +96,7 @@ async def test_given_up_it_is_free_at_once_and_never_asked_for_again(store: Aske
     assert not await a.has()
 
 
-async def test_a_store_that_is_away_leaves_it_to_nobody(store: Asked, clock: FakeClock) -> None:
+async def test_a_store_that_is_away_leaves_it_to_nobody(store: CountingStore, clock: FakeClock) -> None:
     a = duty(store, clock, "a")
     assert await a.has()
     store.away = True
@@ -107,13 +109,13 @@ async def test_a_store_that_is_away_leaves_it_to_nobody(store: Asked, clock: Fak
     assert await a.has()
 
 
-async def test_a_clock_that_is_set_back_makes_no_lease_longer(store: Asked, clock: FakeClock) -> None:
+async def test_a_clock_that_is_set_back_makes_no_lease_longer(store: CountingStore, clock: FakeClock) -> None:
     a = duty(store, clock, "a")
     assert await a.has()
     clock.jump(-3600)
-    store.asked.clear()
+    store.owners.clear()
     assert await a.has()
-    assert store.asked == ["a"]
+    assert store.owners == ["a"]
 
 
 async def test_who_is_there_for_one_run_asks_nobody() -> None:
@@ -122,12 +124,12 @@ async def test_who_is_there_for_one_run_asks_nobody() -> None:
 
 @pytest.mark.parametrize(("leaves", "took_over"), [("dies", 1), ("gives up", 0)])
 async def test_who_takes_over_from_a_server_that_is_gone_is_told(
-    store: Asked, clock: FakeClock, leaves: str, took_over: int
+    store: CountingStore, clock: FakeClock, leaves: str, took_over: int
 ) -> None:
-    told: list[str] = []
+    notices: list[str] = []
 
     async def note() -> None:
-        told.append("b")
+        notices.append("b")
 
     a, b = duty(store, clock, "a"), Duty(store, clock, "timers", "b", LEASE_S, note)
     assert await a.has()
@@ -139,10 +141,12 @@ async def test_who_takes_over_from_a_server_that_is_gone_is_told(
     for _ in range(10):
         clock.advance(LEASE_S / 2)
         assert await b.has()
-    assert len(told) == took_over
+    assert len(notices) == took_over
 
 
-async def test_a_server_that_was_only_slow_learns_that_it_was_taken_for_gone(store: Asked, clock: FakeClock) -> None:
+async def test_a_server_that_was_only_slow_learns_that_it_was_taken_for_gone(
+    store: CountingStore, clock: FakeClock
+) -> None:
     calls: list[str] = []
 
     def alarmed(owner: str) -> Duty:

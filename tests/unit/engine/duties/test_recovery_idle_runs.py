@@ -31,8 +31,8 @@ class Waiting:
         assert before > 0
         self.looks.append(after)
         last = min(after + limit, self.live)
-        found = [record(number) for number in self.idle_runs if after < number <= last]
-        return IdlePage(found, last if last - after == limit else 0)
+        records = [record(number) for number in self.idle_runs if after < number <= last]
+        return IdlePage(records, last if last - after == limit else 0)
 
 
 class Api:

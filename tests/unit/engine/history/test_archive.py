@@ -39,20 +39,20 @@ ELSEWHERE = Scope("default", "project", "test")
 
 
 async def exported(world: World) -> bytes:
-    api = world.here.api
+    api = world.current_life.api
     return b"".join([chunk async for chunk in api.export(str(world.execution_id))])
 
 
-async def imported(body: bytes, there: World) -> Any:
-    life = there.life or there.begin_life()
-    return await portable.read_run(life.engine, there.results, BytesIO(body), ELSEWHERE)
+async def imported(body: bytes, destination: World) -> Any:
+    life = destination.life or destination.begin_life()
+    return await portable.read_run(life.engine, destination.results, BytesIO(body), ELSEWHERE)
 
 
 def with_world(work: Callable[[World, World, bytes], Any], text: str = TEXT) -> None:
     async def go() -> None:
-        async with World(text) as here, World(text) as there:
-            await here.run()
-            await work(here, there, await exported(here))
+        async with World(text) as world, World(text) as other_world:
+            await world.run()
+            await work(world, other_world, await exported(world))
 
     asyncio.run(go())
 
@@ -60,28 +60,28 @@ def with_world(work: Callable[[World, World, bytes], Any], text: str = TEXT) -> 
 def changed(body: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
     target = BytesIO()
     with zipfile.ZipFile(BytesIO(body)) as old, zipfile.ZipFile(target, "w") as new:
-        for each in old.namelist():
-            new.writestr(each, change(old.read(each)) if each == name else old.read(each))
+        for member in old.namelist():
+            new.writestr(member, change(old.read(member)) if member == name else old.read(member))
     return target.getvalue()
 
 
 def test_an_imported_run_has_the_ids_the_events_and_the_results_that_it_had() -> None:
-    async def work(here: World, there: World, body: bytes) -> None:
-        found = await imported(body, there)
-        assert (found.execution_id, found.created) == (str(here.execution_id), True)
-        mine = [(one.seq, one.event_id, one.event) for one in await here.stored()]
-        theirs = await there.store.events(here.execution_id, limit=10_000)
-        assert [(one.seq, one.event_id, one.event) for one in theirs] == mine
-        api, number = there.here.api, found.execution_id
+    async def work(source: World, destination: World, body: bytes) -> None:
+        imported_run = await imported(body, destination)
+        assert (imported_run.execution_id, imported_run.created) == (str(source.execution_id), True)
+        mine = [(entry.seq, entry.event_id, entry.event) for entry in await source.stored()]
+        theirs = await destination.store.events(source.execution_id, limit=10_000)
+        assert [(their.seq, their.event_id, their.event) for their in theirs] == mine
+        api, number = destination.current_life.api, imported_run.execution_id
         assert (await api.summary(number)).result == [1, 2]
         assert (await api.replay(number)).ok
         (stored,) = await api.results(number)
         assert b"".join([chunk async for chunk in api.content(stored.ref)]) == b'{"rows":[1,2]}'
         assert (await api.simulate(SimulateRequest(TEXT, runs=[number]))).verdicts == {"same": 1}
-        assert not (await imported(body, there)).created
+        assert not (await imported(body, destination)).created
         again = b"".join([chunk async for chunk in api.export(number)])
         with zipfile.ZipFile(BytesIO(again)) as archive, zipfile.ZipFile(BytesIO(body)) as first:
-            manifests = [json.loads(each.read("manifest.json")) for each in (archive, first)]
+            manifests = [json.loads(exported.read("manifest.json")) for exported in (archive, first)]
         assert manifests[0]["parts"] == manifests[1]["parts"]
         assert manifests[0]["path"] == "parts"
 
@@ -89,20 +89,20 @@ def test_an_imported_run_has_the_ids_the_events_and_the_results_that_it_had() ->
 
 
 def test_an_imported_run_is_read_only_and_can_be_forked() -> None:
-    async def work(here: World, there: World, body: bytes) -> None:
-        number = (await imported(body, there)).execution_id
-        head = len(await here.stored())
-        answer = await there.here.api.signal(number, SignalRequest("CANCEL", reason="no"))
+    async def work(source: World, destination: World, body: bytes) -> None:
+        number = (await imported(body, destination)).execution_id
+        head = len(await source.stored())
+        answer = await destination.current_life.api.signal(number, SignalRequest("CANCEL", reason="no"))
         assert not answer.accepted
         assert answer.message == "the run was imported and is read-only; fork it to continue"
-        assert (await there.here.engine.put(int(number), Continue())).refused is not None
-        assert len(await there.store.events(int(number), limit=10_000)) == head
-        forked = await there.here.api.fork(number, ForkRequest(step="each"))
-        log = await there.store.events(int(forked.execution_id), limit=10)
+        assert (await destination.current_life.engine.put(int(number), Continue())).refused is not None
+        assert len(await destination.store.events(int(number), limit=10_000)) == head
+        forked = await destination.current_life.api.fork(number, ForkRequest(step="each"))
+        log = await destination.store.events(int(forked.execution_id), limit=10)
         assert log[0].event.payload["scope"] == "default/project/test"
-        there.here.start_worker("w")
-        assert await there.here.api.ended(forked.execution_id, timeout_s=600.0)
-        assert (await there.here.api.summary(forked.execution_id)).result == [1, 2]
+        destination.current_life.start_worker("w")
+        assert await destination.current_life.api.ended(forked.execution_id, timeout_s=600.0)
+        assert (await destination.current_life.api.summary(forked.execution_id)).result == [1, 2]
 
     with_world(work)
 
@@ -111,10 +111,10 @@ def test_a_run_that_was_exported_before_its_end_explains_that_nothing_continues_
     text = "metadata: {name: held}\nworkflow: [{step: a, tool: {kind: wait, signal: go}}]\n"
 
     async def go() -> None:
-        async with World(text) as here, World(text) as there:
-            await here.start()
-            number = (await imported(await exported(here), there)).execution_id
-            api, head = there.here.api, len(await here.stored())
+        async with World(text) as source, World(text) as destination:
+            await source.start()
+            number = (await imported(await exported(source), destination)).execution_id
+            api, head = destination.current_life.api, len(await source.stored())
             why = await api.why(number)
             assert why.summary.startswith("the run was imported and is read-only; when it was exported: ")
             assert why.next == [f"arclog fork {number} --at {head}"]
@@ -126,7 +126,7 @@ def test_a_run_that_was_exported_before_its_end_explains_that_nothing_continues_
 
 @pytest.mark.parametrize("part", ["log.jsonl", "plan.json", "playbook.yaml", "results/"])
 def test_a_file_without_one_of_its_parts_is_damaged_and_names_it(part: str) -> None:
-    async def work(_: World, there: World, body: bytes) -> None:
+    async def work(_: World, destination: World, body: bytes) -> None:
         target = BytesIO()
         with zipfile.ZipFile(BytesIO(body)) as old, zipfile.ZipFile(target, "w") as new:
             (gone,) = [name for name in old.namelist() if name.startswith(part)]
@@ -134,16 +134,18 @@ def test_a_file_without_one_of_its_parts_is_damaged_and_names_it(part: str) -> N
                 if name != gone:
                     new.writestr(name, old.read(name))
         with pytest.raises(RequestRejected, match=f"the file is damaged: part {gone} is missing; export the run again"):
-            await imported(target.getvalue(), there)
+            await imported(target.getvalue(), destination)
 
     with_world(work)
 
 
 def test_a_run_whose_id_is_in_use_elsewhere_in_the_store_cannot_be_imported() -> None:
-    async def work(_: World, there: World, body: bytes) -> None:
-        await imported(body, there)
+    async def work(_: World, destination: World, body: bytes) -> None:
+        await imported(body, destination)
         with pytest.raises(Conflict, match="another run of this store has the id of the run in the file"):
-            await portable.read_run(there.here.engine, there.results, BytesIO(body), Scope("other", "project", "test"))
+            await portable.read_run(
+                destination.current_life.engine, destination.results, BytesIO(body), Scope("other", "project", "test")
+            )
 
     with_world(work)
 
@@ -153,12 +155,12 @@ def _replaced(old: str, new: str, part: bytes) -> bytes:
 
 
 def test_an_imported_retry_keeps_its_origin_and_one_that_is_none_is_refused() -> None:
-    async def work(here: World, there: World, body: bytes) -> None:
-        forked = await here.here.api.fork(str(here.execution_id), ForkRequest(step="each"))
-        body = b"".join([chunk async for chunk in here.here.api.export(forked.execution_id)])
+    async def work(source: World, destination: World, body: bytes) -> None:
+        forked = await source.current_life.api.fork(str(source.execution_id), ForkRequest(step="each"))
+        body = b"".join([chunk async for chunk in source.current_life.api.export(forked.execution_id)])
         seq, events = forked.origin.seq, forked.origin.events
         for old, new in (
-            (f'"execution_id":"{here.execution_id}","seq":{seq}', f'"execution_id":"me","seq":{seq}'),
+            (f'"execution_id":"{source.execution_id}","seq":{seq}', f'"execution_id":"me","seq":{seq}'),
             (f'"seq":{seq},"how"', '"seq":0,"how"'),
             (f'"seq":{seq},"how"', f'"seq":{1 << 80},"how"'),
             (f'"seq":{seq},"how"', '"seq":"x","how"'),
@@ -166,12 +168,12 @@ def test_an_imported_retry_keeps_its_origin_and_one_that_is_none_is_refused() ->
             (f'"events":{events}', '"events":-1'),
         ):
             with pytest.raises(RequestRejected, match="event 1 of the log in the file has no valid origin"):
-                await imported(resealed(body, "log.jsonl", partial(_replaced, old, new)), there)
-        assert await there.store.executions() == []
-        await imported(body, there)
-        (run,) = await there.here.api.list(origin=str(here.execution_id))
-        assert run.origin == ListedOrigin(str(here.execution_id), seq, "retry")
-        assert (await there.here.api.summary(forked.execution_id)).origin == forked.origin
+                await imported(resealed(body, "log.jsonl", partial(_replaced, old, new)), destination)
+        assert await destination.store.executions() == []
+        await imported(body, destination)
+        (run,) = await destination.current_life.api.list(origin=str(source.execution_id))
+        assert run.origin == ListedOrigin(str(source.execution_id), seq, "retry")
+        assert (await destination.current_life.api.summary(forked.execution_id)).origin == forked.origin
 
     with_world(work)
 
@@ -179,46 +181,46 @@ def test_an_imported_retry_keeps_its_origin_and_one_that_is_none_is_refused() ->
 def test_a_run_that_goes_on_is_exported_as_it_is_and_nobody_goes_on_with_it_elsewhere() -> None:
     async def go() -> None:
         text = "metadata: {name: waits}\nworkflow: [{step: start, tool: {kind: wait, for_s: 3600}}]\n"
-        async with World(text) as here, World(text) as there:
-            await here.start()
-            here.here.start_worker("w")
-            await here.here.api.wait(str(here.execution_id), after=6)
-            number = (await imported(await exported(here), there)).execution_id
-            status = await there.here.api.status(number)
+        async with World(text) as world, World(text) as other_world:
+            await world.start()
+            world.current_life.start_worker("w")
+            await world.current_life.api.wait(str(world.execution_id), after=6)
+            number = (await imported(await exported(world), other_world)).execution_id
+            status = await other_world.current_life.api.status(number)
             assert status.state == "RUNNING"
-            assert (await there.store.idle(1 << 62)).records == []
-            assert await there.store.next_due() is None
+            assert (await other_world.store.idle(1 << 62)).records == []
+            assert await other_world.store.next_due() is None
 
     asyncio.run(go())
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "plan.json", "playbook.yaml", "manifest.json"])
 def test_a_damaged_part_is_named_and_nothing_is_taken_in(name: str) -> None:
-    async def work(here: World, there: World, body: bytes) -> None:
+    async def work(source: World, destination: World, body: bytes) -> None:
         for damage in (lambda part: part[:-2], lambda part: part.replace(b"a", b"b", 1), lambda part: part + b" "):
             with pytest.raises(RequestRejected, match=f"part {name} does not match"):
-                await imported(changed(body, name, damage), there)
-        assert await there.store.executions() == []
-        assert [result async for result in there.results.all()] == []
+                await imported(changed(body, name, damage), destination)
+        assert await destination.store.executions() == []
+        assert [result async for result in destination.results.all()] == []
 
     with_world(work)
 
 
 def test_so_is_a_damaged_result_and_any_flipped_byte_is_found() -> None:
-    async def work(here: World, there: World, body: bytes) -> None:
+    async def work(source: World, destination: World, body: bytes) -> None:
         with zipfile.ZipFile(BytesIO(body)) as archive:
             (result,) = (name for name in archive.namelist() if name.startswith("results/"))
             names = archive.namelist()
         with pytest.raises(RequestRejected, match=f"part {result} does not match"):
-            await imported(changed(body, result, lambda part: b"[" + part[1:]), there)
+            await imported(changed(body, result, lambda part: b"[" + part[1:]), destination)
         for at in range(0, len(body), 61):
             flipped = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
             try:
-                found = await imported(flipped, there)
+                imported_run = await imported(flipped, destination)
             except RequestRejected:
-                assert await there.store.executions() == []
+                assert await destination.store.executions() == []
             else:  # a byte that says nothing: a date, a flag
-                assert found.events == len(await here.stored())
+                assert imported_run.events == len(await source.stored())
                 break
         assert len(names) == 6
 
@@ -226,7 +228,7 @@ def test_so_is_a_damaged_result_and_any_flipped_byte_is_found() -> None:
 
 
 def test_a_newer_format_and_another_state_of_the_run_are_refused() -> None:
-    async def work(here: World, there: World, body: bytes) -> None:
+    async def work(source: World, destination: World, body: bytes) -> None:
         def newer(manifest: bytes) -> bytes:
             return manifest.replace(b'"format": 1', b'"format": 9')
 
@@ -237,9 +239,11 @@ def test_a_newer_format_and_another_state_of_the_run_are_refused() -> None:
             lambda _: hashlib.sha256(text).hexdigest().encode(),
         )
         with pytest.raises(RequestRejected, match="newer release"):
-            await imported(sealed, there)
+            await imported(sealed, destination)
         with pytest.raises(Conflict, match="in this store already"):
-            await portable.read_run(here.here.engine, here.results, BytesIO(body), Scope("tenant", "project", "test"))
+            await portable.read_run(
+                source.current_life.engine, source.results, BytesIO(body), Scope("tenant", "project", "test")
+            )
 
     with_world(work)
 
@@ -249,9 +253,9 @@ def resealed(body: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
     with zipfile.ZipFile(BytesIO(body)) as archive:
         part = change(archive.read(name))
         manifest = json.loads(archive.read("manifest.json"))
-    for each in manifest["parts"]:
-        if each["name"] == name:
-            each |= {"bytes": len(part), "sha256": hashlib.sha256(part).hexdigest()}
+    for listed in manifest["parts"]:
+        if listed["name"] == name:
+            listed |= {"bytes": len(part), "sha256": hashlib.sha256(part).hexdigest()}
     manifest["arclog"] = "99.1"
     if name == "plan.json":
         manifest["plan"] = net.digest(part)
@@ -270,15 +274,15 @@ def resealed(body: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
     ],
 )
 def test_a_log_and_a_plan_of_a_newer_release_are_refused(name: str, old: bytes, new: bytes, said: str) -> None:
-    async def work(here: World, there: World, body: bytes) -> None:
+    async def work(source: World, destination: World, body: bytes) -> None:
         with pytest.raises(RequestRejected) as refused:
-            await imported(resealed(body, name, lambda part: part.replace(old, new, 1)), there)
+            await imported(resealed(body, name, lambda part: part.replace(old, new, 1)), destination)
         text = str(refused.value)
         assert "written by a newer release (arclog 99.1; this one is " in text
         assert said in text
         assert text.endswith("update arclog to import it")
-        assert await there.store.executions() == []
-        assert [result async for result in there.results.all()] == []
+        assert await destination.store.executions() == []
+        assert [result async for result in destination.results.all()] == []
 
     with_world(work)
 
@@ -367,12 +371,12 @@ HOSTILE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_file_that_was_made_to_do_harm_is_refused(name: str) -> None:
-    async def work(_: World, there: World, body: bytes) -> None:
-        life = there.life or there.begin_life()
+    async def work(_: World, destination: World, body: bytes) -> None:
+        life = destination.life or destination.begin_life()
         life.engine.settings = life.engine.settings.replaced(imports__max_decoded_bytes=1024 * 1024)
         with pytest.raises(RequestRejected):
-            await imported(HOSTILE[name](body), there)
-        assert await there.store.executions() == []
+            await imported(HOSTILE[name](body), destination)
+        assert await destination.store.executions() == []
 
     with_world(work)
 
@@ -380,8 +384,8 @@ def test_a_file_that_was_made_to_do_harm_is_refused(name: str) -> None:
 def test_limits_that_this_machine_allows_are_taken() -> None:
     """What the plans above are refused for is nothing else than their limits."""
 
-    async def work(_: World, there: World, body: bytes) -> None:
-        assert (await imported(with_limits(body, max_expr_work=10_000), there)).created
+    async def work(_: World, destination: World, body: bytes) -> None:
+        assert (await imported(with_limits(body, max_expr_work=10_000), destination)).created
 
     with_world(work)
 
@@ -389,11 +393,11 @@ def test_limits_that_this_machine_allows_are_taken() -> None:
 def test_an_id_of_a_moment_to_come_is_refused() -> None:
     """A run that gets it here, then, could not be started."""
 
-    async def work(here: World, there: World, body: bytes) -> None:
-        day = (86_400_000 << 22) + here.execution_id
+    async def work(source: World, destination: World, body: bytes) -> None:
+        day = (86_400_000 << 22) + source.execution_id
         with pytest.raises(RequestRejected, match="a moment that has not come"):
-            await imported(sealed(body, execution_id=str(day)), there)
-        assert (await imported(sealed(body, execution_id=str(here.execution_id - 1)), there)).created
+            await imported(sealed(body, execution_id=str(day)), destination)
+        assert (await imported(sealed(body, execution_id=str(source.execution_id - 1)), destination)).created
 
     with_world(work, "metadata: {name: a}\nworkflow: [{step: start, tool: {kind: noop}}]")
 
@@ -401,36 +405,40 @@ def test_an_id_of_a_moment_to_come_is_refused() -> None:
 def test_a_run_id_that_another_run_has_is_refused() -> None:
     """Else whoever asks for the other run by its runId would be sent to this one."""
 
-    async def work(here: World, there: World, body: bytes) -> None:
-        await there.start()
-        record = await there.store.execution(there.execution_id)
+    async def work(source: World, destination: World, body: bytes) -> None:
+        await destination.start()
+        record = await destination.store.execution(destination.execution_id)
         assert record is not None
         with pytest.raises(Conflict, match="another run has the runId"):
-            await imported(sealed(body, run_id=record.new.run_id, execution_id="1000"), there)
+            await imported(sealed(body, run_id=record.new.run_id, execution_id="1000"), destination)
 
     with_world(work)
 
 
 def test_results_that_were_collected_are_told_on_import_and_wherever_they_are_read() -> None:
     async def go() -> None:
-        async with World(TEXT) as here, World(TEXT) as there:
-            await here.run()
-            (stored,) = await here.store.results(here.execution_id)
-            assert await here.store.remove_results([stored], here.clock.now()) == 1
-            body = await exported(here)
+        async with World(TEXT) as world, World(TEXT) as other_world:
+            await world.run()
+            (stored,) = await world.store.results(world.execution_id)
+            assert await world.store.remove_results([stored], world.clock.now()) == 1
+            body = await exported(world)
             for created in (True, False):
-                found = await imported(body, there)
-                assert (found.created, found.results, found.missing) == (created, 0, [stored.name])
-            api, number = there.here.api, found.execution_id
-            (told,) = await api.results(number)
-            assert told.removed_at is not None
+                imported_run = await imported(body, other_world)
+                assert (imported_run.created, imported_run.results, imported_run.missing) == (
+                    created,
+                    0,
+                    [stored.name],
+                )
+            api, number = other_world.current_life.api, imported_run.execution_id
+            (result,) = await api.results(number)
+            assert result.removed_at is not None
             with pytest.raises(ResultUnavailable, match=r"was removed before run \d+ was exported"):
-                _ = [chunk async for chunk in api.content(told.ref)]
+                _ = [chunk async for chunk in api.content(result.ref)]
             assert (await api.replay(number)).ok
             with pytest.raises(RequestRejected, match=r"needs were removed: start\.start_task"):
                 await api.fork(number, ForkRequest(step="end"))
             forked = await api.fork(number, ForkRequest(step="start"))
-            there.here.start_worker("w")
+            other_world.current_life.start_worker("w")
             assert await api.ended(forked.execution_id, timeout_s=600.0)
             assert (await api.summary(forked.execution_id)).result == [1, 2]
 
@@ -451,14 +459,14 @@ def test_an_archive_with_too_many_parts_is_refused_before_its_directory_is_read(
 
 
 def test_a_part_that_unpacks_to_more_than_it_says_is_refused() -> None:
-    async def work(_: World, there: World, body: bytes) -> None:
+    async def work(_: World, destination: World, body: bytes) -> None:
         bomb = sealed(body, {"playbook.yaml": bytes(50_000_000)})
         small = changed(bomb, "manifest.json", lambda text: text.replace(b'"bytes": 50000000', b'"bytes": 10'))
         with zipfile.ZipFile(BytesIO(small)) as archive:
             text = archive.read("manifest.json")
         again = changed(small, "manifest.sha256", lambda _: hashlib.sha256(text).hexdigest().encode())
         with pytest.raises(RequestRejected, match=r"part playbook\.yaml does not match"):
-            await imported(again, there)
+            await imported(again, destination)
 
     with_world(work)
 
@@ -467,10 +475,10 @@ def test_a_plan_with_kinds_that_the_caller_may_not_bring_is_refused() -> None:
     def refuse(plan: Any) -> None:
         raise NotAllowed(f"{plan.name} has kinds that are switched off")
 
-    async def work(_: World, there: World, body: bytes) -> None:
-        life = there.life or there.begin_life()
+    async def work(_: World, destination: World, body: bytes) -> None:
+        life = destination.life or destination.begin_life()
         with pytest.raises(NotAllowed, match="parts has kinds"):
-            await portable.read_run(life.engine, there.results, BytesIO(body), ELSEWHERE, refuse)
-        assert await there.store.executions() == []
+            await portable.read_run(life.engine, destination.results, BytesIO(body), ELSEWHERE, refuse)
+        assert await destination.store.executions() == []
 
     with_world(work)

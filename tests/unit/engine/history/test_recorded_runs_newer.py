@@ -33,7 +33,7 @@ def _of_a_new_type(event: Event) -> None:
 
 async def with_newer(world: World, change: Callable[[Event], None]) -> int:
     """Make the routing behind step b an event of a newer release. Returns its seq."""
-    real = world.here.engine.store.events
+    real = world.current_life.engine.store.events
 
     async def events(*given: Any, **named: Any) -> list[StoredEvent]:
         page = await real(*given, **named)
@@ -42,8 +42,10 @@ async def with_newer(world: World, change: Callable[[Event], None]) -> int:
                 change(stored.event)
         return page
 
-    seq = next(one.seq for one in await real(world.execution_id, types=("next.evaluated",)) if one.event.step == "b")
-    world.here.engine.store.events = events  # type: ignore[method-assign]  # stands for a newer release's row
+    seq = next(
+        entry.seq for entry in await real(world.execution_id, types=("next.evaluated",)) if entry.event.step == "b"
+    )
+    world.current_life.engine.store.events = events  # type: ignore[method-assign]  # stands for a newer release's row
     return seq
 
 
@@ -52,16 +54,16 @@ def test_a_log_of_a_newer_release_is_left_alone(change: Callable[[Event], None])
     async def go() -> None:
         async with World(TEXT) as world:
             await world.run()
-            run, api = str(world.execution_id), world.here.api
+            run, api = str(world.execution_id), world.current_life.api
             seq = await with_newer(world, change)
             refused: list[Callable[[], Awaitable[Any]]] = [
                 lambda: api.fork(run, ForkRequest(step="b")),
                 lambda: api.fork(run, ForkRequest(at=seq)),
                 lambda: api.simulate(SimulateRequest(TEXT, runs=[run])),
             ]
-            for asked in refused:
+            for request in refused:
                 with pytest.raises(NewerLog, match=f"event {seq} of execution {run} .*newer arclog"):
-                    await asked()
+                    await request()
             check = await api.replay(run)
             assert check.difference is not None
             assert (check.difference.seq, check.difference.fields) == (seq, ["problem"])

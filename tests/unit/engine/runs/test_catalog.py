@@ -47,18 +47,23 @@ async def place() -> AsyncIterator[Place]:
     clock = FakeClock()
     store = MemoryStore(clock=clock)
     await store.open()
-    found = Place(store, clock)
-    yield found
-    await found.engine.close()
+    place = Place(store, clock)
+    yield place
+    await place.engine.close()
     await store.close()
 
 
 async def test_a_registered_playbook_has_its_schedules(place: Place) -> None:
     await place.register(book("{cron: '0 6 * * *', tz: Europe/Berlin, workload: {n: 1}, overlap: queue}"))
-    (found,) = await place.schedules.list()
-    assert (found.name, found.cron, found.tz, found.path) == ("flows.tidy", "0 6 * * *", "Europe/Berlin", "flows/tidy")
-    assert (found.workload, found.overlap, found.catch_up) == ({"n": 1}, "queue", "last")
-    assert found.next_due is not None
+    (listed,) = await place.schedules.list()
+    assert (listed.name, listed.cron, listed.tz, listed.path) == (
+        "flows.tidy",
+        "0 6 * * *",
+        "Europe/Berlin",
+        "flows/tidy",
+    )
+    assert (listed.workload, listed.overlap, listed.catch_up) == ({"n": 1}, "queue", "last")
+    assert listed.next_due is not None
 
 
 async def test_a_run_of_a_file_applies_none(place: Place) -> None:

@@ -46,12 +46,12 @@ class Server:
 
     async def fired(self) -> list[str]:
         """Times whose runs were started, oldest run first."""
-        found = []
+        times = []
         for run in reversed(await self.api.list(path="flows/tidy", limit=100)):
             (first,) = await self.api.events(run.execution_id, limit=1)
             if "schedule" in first["payload"].get("workload", {}):
-                found.append(first["payload"]["workload"]["schedule"]["due"][11:16])
-        return found
+                times.append(first["payload"]["workload"]["schedule"]["due"][11:16])
+        return times
 
     async def end_last(self) -> None:
         last = (await self.schedules.show("hourly")).last_execution
@@ -104,10 +104,10 @@ async def test_many_servers_fire_once(server: Server, store: MemoryStore, clock:
     await server.schedules.add(NEW)
     others = [Server(store, clock, number) for number in range(2, 6)]
     clock.advance(HOUR / 2)
-    await asyncio.gather(*(each.scheduler.fire() for each in (server, *others)))
+    await asyncio.gather(*(member.scheduler.fire() for member in (server, *others)))
     assert await server.fired() == ["12:00"]
-    for each in others:
-        await each.engine.close()
+    for member in others:
+        await member.engine.close()
 
 
 @pytest.mark.parametrize("call", ["change_schedule", "append", "by_idempotency_key"])
@@ -251,7 +251,7 @@ async def test_backfill_runs_each_time_once_one_after_the_other(server: Server, 
     clock.advance(HOUR / 2)
     await server.scheduler.fire()  # 12:00
     due = await server.schedules.backfill("hourly", "2026-03-02T10:00:00Z", "2026-03-02T12:00:00Z")
-    assert [each[11:16] for each in due] == ["10:00", "11:00", "12:00"]
+    assert [moment[11:16] for moment in due] == ["10:00", "11:00", "12:00"]
     for _ in range(5):
         await server.end_last()
         clock.advance(5)

@@ -17,14 +17,14 @@ def test_a_run_that_is_run_again_calls_the_same_files() -> None:
             life = world.begin_life()
             life.start_sweeper()
             life.start_worker()
-            asked = ExecuteRequest(playbook=PARENT, file="parent.yaml", files={"child.yaml": CHILD})
-            first = (await life.api.execute(asked)).execution_id
+            request = ExecuteRequest(playbook=PARENT, file="parent.yaml", files={"child.yaml": CHILD})
+            first = (await life.api.execute(request)).execution_id
             await life.api.ended(first)
             again = (await life.api.signal(first, SignalRequest("RETRY_RUN"))).started
             assert again is not None
             await life.api.ended(again)
-            for each in (first, again):
-                summary = await life.api.summary(each)
+            for started in (first, again):
+                summary = await life.api.summary(started)
                 assert (summary.state, summary.result) == (COMPLETED, "from the child"), summary.error
             await life.children.settle(1000.0)
 

@@ -128,8 +128,13 @@ async def test_a_result_is_listed_described_and_read(home):
         ref, "s.t", 13, "data", "s", "t",
     )  # fmt: skip
     assert listed.preview is None
-    told = await home.api.result(ref)
-    assert (told.preview, told.stored_bytes, told.kept_until, told.removed_at) == ("hello, result", 13, None, None)
+    result = await home.api.result(ref)
+    assert (result.preview, result.stored_bytes, result.kept_until, result.removed_at) == (
+        "hello, result",
+        13,
+        None,
+        None,
+    )
     assert await home.read(ref) == b"hello, result"
     assert await home.read(ref, 7, 10) == b"res"
     await home.end(run)
@@ -175,9 +180,9 @@ async def test_results_go_a_while_after_their_run_ended(home):
     assert await home.blobs() == 0
     with pytest.raises(ResultUnavailable, match=r"was removed by gc on \d{4}-\d\d-\d\d"):
         await home.read(ref)
-    told = await home.api.result(ref)
-    assert told.removed_at is not None
-    assert (told.stored_bytes, told.preview) == (None, "x" * 50)
+    result = await home.api.result(ref)
+    assert result.removed_at is not None
+    assert (result.stored_bytes, result.preview) == (None, "x" * 50)
     assert await home.api.collect() == gone(0, 0)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from arclog.core.boundary.signals import KNOWN
+from arclog.core.boundary.signals import RULES
 from arclog.model.status import RESERVED_SIGNALS
 from arclog.plan.build import build
 from tests.unit.plan.kinds import KINDS
@@ -394,7 +394,7 @@ def test_a_wait_for_a_signal_of_the_run_itself() -> None:
 
 
 def test_the_reserved_signals_are_those_that_the_core_knows() -> None:
-    assert {*KNOWN, "RETRY_RUN"} == RESERVED_SIGNALS
+    assert {*RULES, "RETRY_RUN"} == RESERVED_SIGNALS
 
 
 def test_a_rule_whose_condition_is_no_condition_is_not_called_dead_as_well():

@@ -122,10 +122,10 @@ class Runs:
             ends = [[Event("step.failed", 1, step=step, run=run.run, payload=failure)]]
             (task,) = self.program.steps[step].index
             place: dict[str, Any] = {"step": step, "run": run.run, "task": task, "task_run": 1}
-            asked = [arc.index for arc in self.program.steps[step].plan.arcs if ".data." in str(arc.when)]
-            for answers in product((False, True), repeat=len(asked)):
+            arc_indexes = [arc.index for arc in self.program.steps[step].plan.arcs if ".data." in str(arc.when)]
+            for answers in product((False, True), repeat=len(arc_indexes)):
                 data = {f"a{number}": False for number in range(3)}
-                data |= {f"a{number}": answer for number, answer in zip(asked, answers, strict=True)}
+                data |= {f"a{number}": answer for number, answer in zip(arc_indexes, answers, strict=True)}
                 done = {"outcome": {"status": "ok", "result": data}}
                 ends.append([
                     Event("task.started", 1, **place),

@@ -118,8 +118,8 @@ async def told_after(script: Script | None, ask: Callable[[Writer, Pool], Any]) 
 
 
 def append(writer: Writer, _: Pool) -> Any:
-    what = change(1, 1)
-    return writer.append(what, Codec(_SETTINGS).derive(what))
+    request = change(1, 1)
+    return writer.append(request, Codec(_SETTINGS).derive(request))
 
 
 def read(_: Writer, pool: Pool) -> Any:
@@ -166,9 +166,9 @@ def test_what_waits_behind_others_that_cannot_be_answered_is_not_tried_one_by_on
     async def many(writer: Writer) -> Any:
         codec = Codec(_SETTINGS)
         whats = [change(number, 1) for number in range(1, 21)]
-        found = [writer.append(what, codec.derive(what)) for what in whats]
-        return await asyncio.gather(*found, return_exceptions=True)
+        appends = [writer.append(request, codec.derive(request)) for request in whats]
+        return await asyncio.gather(*appends, return_exceptions=True)
 
     took, outcome = run_virtually(told_after(script, lambda writer, _: many(writer)))
-    assert {type(each) for each in outcome} == {OutcomeUnknown}
+    assert {type(error) for error in outcome} == {OutcomeUnknown}
     assert took <= CONNECT_S + APPEND_S

@@ -46,12 +46,12 @@ async def test_a_group_is_one_piece_of_work_aside(world: World, monkeypatch: pyt
         future: asyncio.Future[Any] = do(work, aside=aside)
         return future
 
-    found = await runs(world, 20)
+    created = await runs(world, 20)
     monkeypatch.setattr(writer, "do", counted)
-    answers = await world.store.append_all([world.change(run, 1, event("task.started", "a", 1)) for run in found])
+    answers = await world.store.append_all([world.change(run, 1, event("task.started", "a", 1)) for run in created])
     assert all(isinstance(answer, Appended) for answer in answers)
     assert pieces == [True]
-    await world.store.append_all([world.change(run, 2, event("task.done", "a", 1)) for run in found[:2]])
+    await world.store.append_all([world.change(run, 2, event("task.done", "a", 1)) for run in created[:2]])
     assert pieces == [True, False, False]  # so few are written like any other
 
 
@@ -72,8 +72,8 @@ async def test_what_was_handed_in_is_written_before_the_store_closes(tmp_path: P
     clock = FakeClock()
     world = World(store := SqliteStore(tmp_path / "b.db", clock=clock), clock)
     await store.open()
-    found = await runs(world, 30)
-    changes = [world.change(run, 1, event("task.started", "a", 1)) for run in found]
+    created = await runs(world, 30)
+    changes = [world.change(run, 1, event("task.started", "a", 1)) for run in created]
     groups = [asyncio.ensure_future(store.append_all(part)) for part in (changes[:10], changes[10:20], changes[20:])]
     await asyncio.sleep(0)
     await store.close()
@@ -84,7 +84,7 @@ async def test_what_was_handed_in_is_written_before_the_store_closes(tmp_path: P
 async def test_a_store_that_cannot_be_written_answers_each_of_a_group(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = await runs(world, 12)
+    created = await runs(world, 12)
     writer = writer_of(world)
 
     def full(tx: Tx, *_: object) -> None:
@@ -92,10 +92,10 @@ async def test_a_store_that_cannot_be_written_answers_each_of_a_group(
 
     with monkeypatch.context() as patched:
         patched.setattr("arclog.stores.sqlite.log.write_group", full)
-        answers = await world.store.append_all([world.change(run, 1, event("task.started")) for run in found])
+        answers = await world.store.append_all([world.change(run, 1, event("task.started")) for run in created])
     assert all(isinstance(answer, StoreUnavailable) for answer in answers)
     assert len({id(answer) for answer in answers}) == 12
-    assert [await world.head(run) for run in found] == [1] * 12
+    assert [await world.head(run) for run in created] == [1] * 12
     assert writer._damage is None
-    again = await world.store.append_all([world.change(run, 1, event("task.started")) for run in found])
+    again = await world.store.append_all([world.change(run, 1, event("task.started")) for run in created])
     assert all(isinstance(answer, Appended) for answer in again)

@@ -70,7 +70,7 @@ async def store(tmp_path: Path) -> Any:
 
 
 def plan_of(connection: apsw.Connection, text: str) -> list[str]:
-    numbered = [int(each) for each in re.findall(r"\?(\d+)", text)]
+    numbered = [int(match) for match in re.findall(r"\?(\d+)", text)]
     count = max(numbered) if numbered else text.count("?")
     return [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + text, (None,) * count)]
 
@@ -85,8 +85,8 @@ async def test_no_statement_scans_what_grows(store: SqliteStore) -> None:
             for table, alias in re.findall(r"(?:FROM|JOIN|,)\s+(\w+)(?:\s+(?:AS\s+)?(\w+))?", text)
         }
         for line in plan_of(connection, text):
-            found = re.match(r"SCAN (\w+)", line)
-            table = aliases.get(found.group(1), found.group(1)) if found else ""
+            match = re.match(r"SCAN (\w+)", line)
+            table = aliases.get(match.group(1), match.group(1)) if match else ""
             if (table in tables and table not in BOUNDED) or "AUTOMATIC" in line:
                 scanned.setdefault(name, []).append(line)
     assert {name: lines for name, lines in scanned.items() if name not in ALLOWED} == {}

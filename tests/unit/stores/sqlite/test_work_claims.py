@@ -36,10 +36,10 @@ class Counted:
 
         tx.execute = execute
         try:
-            found = await store.claim("w", limit=limit, lease_until=9, kinds=["noop"], **more)
+            claimed = await store.claim("w", limit=limit, lease_until=9, kinds=["noop"], **more)
         finally:
             tx.execute = plain
-        return len(found), [name for name in ran if name not in ("BEGIN", "COMMIT")]
+        return len(claimed), [name for name in ran if name not in ("BEGIN", "COMMIT")]
 
     async def issue(self, tenant: str, count: int, *resources: str) -> None:
         from msgspec.structs import replace

@@ -22,16 +22,16 @@ def rights(home: Path) -> dict[str, int]:
 
 async def use(home: Path) -> dict[str, int]:
     """The rights of what is there while a home is in use."""
-    async with embedded(Settings({"home": str(home)})) as here:
-        await here.start_worker()
+    async with embedded(Settings({"home": str(home)})) as runtime:
+        await runtime.start_worker()
         return rights(home)
 
 
 async def test_a_new_home_is_closed_to_others(tmp_path: Path) -> None:
-    found = await use(tmp_path / "home")
-    assert found["home"] == 0o700
-    assert found["arclog.db"] == 0o600
-    assert [name for name, bits in found.items() if bits & 0o077] == []
+    used = await use(tmp_path / "home")
+    assert used["home"] == 0o700
+    assert used["arclog.db"] == 0o600
+    assert [name for name, bits in used.items() if bits & 0o077] == []
 
 
 async def test_a_home_that_others_could_read_is_closed_with_a_note(
@@ -42,9 +42,9 @@ async def test_a_home_that_others_could_read_is_closed_with_a_note(
     home.chmod(0o755)
     (home / "arclog.db").chmod(0o644)
     with caplog.at_level(logging.WARNING, "arclog"):
-        found = await use(home)
-        assert found["home"] == 0o700
-        assert found["arclog.db"] == 0o600
+        used = await use(home)
+        assert used["home"] == 0o700
+        assert used["arclog.db"] == 0o600
         assert caplog.text.count("other users of this machine could read") == 1
         await use(home)
         assert caplog.text.count("other users of this machine could read") == 1
@@ -54,5 +54,5 @@ async def test_a_folder_with_other_things_in_it_keeps_its_rights(tmp_path: Path)
     project = tmp_path / "project"
     project.mkdir(0o755)
     (project / "flow.yaml").touch(0o644)
-    found = await use(project)
-    assert (found["project"], found["flow.yaml"], found["arclog.db"]) == (0o755, 0o644, 0o600)
+    used = await use(project)
+    assert (used["project"], used["flow.yaml"], used["arclog.db"]) == (0o755, 0o644, 0o600)

@@ -22,7 +22,7 @@ workflow:
   - step: end
     tool: {kind: noop, data: "{{ start.text }}"}
 """
-#: waits for the signal `go`, then ends with what it carries
+#: waits for the signal `go`, then ends with the data of the signal
 WAITING = """\
 metadata: {name: waiting}
 workflow:

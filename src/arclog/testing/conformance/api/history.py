@@ -1,4 +1,4 @@
-"""Rules of recorded runs: a new run keeps what succeeded and shares its results, says where it comes from, and is checked and
+"""Rules of recorded runs: a new run keeps successful work and shares its results, records its origin, and is checked and
 compared like any other.
 """
 
@@ -32,7 +32,7 @@ workflow:
   - step: end
     tool: {kind: noop, data: {count: "{{ start.rows | length }}", items: "{{ each.results }}"}}
 """
-#: A task that succeeds, and a rule that lets its item fail: the items under way then are cut short.
+#: A task that succeeds, and a rule that fails its item. Items in progress at that moment are cancelled.
 _RULED = """\
 metadata: {name: ruled}
 workflow:

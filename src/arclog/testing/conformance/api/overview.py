@@ -1,4 +1,4 @@
-"""Rules of what looks at many runs: searches, activity, what fails, and what waits for a person."""
+"""Rules of views of many runs: searches, activity, failing playbooks, and runs that wait for a person."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ workflow:
   - step: start
     tool: {kind: shell, command: "{{ 'echo Disk FULL >&2; exit 3' if workload.fail else 'true' }}"}
 """
-_ASKING = """\
+_APPROVAL = """\
 metadata: {name: asking}
 workflow:
   - step: ship
@@ -64,13 +64,13 @@ class OverviewRules(Rules):
 
     async def test_a_page_of_a_search_goes_on_where_the_last_one_ended(self, api: Api) -> None:
         made = [await ended_run(api) for _ in range(5)]
-        seen: list[str] = []
+        listed: list[str] = []
         cursor: str | None = ""
         while cursor is not None:
             page = await api.find(RunQuery(text="hello", before=cursor, limit=2))
-            seen += [run.execution_id for run in page.runs]
+            listed += [run.execution_id for run in page.runs]
             cursor = page.next
-        assert seen == made[::-1]
+        assert listed == made[::-1]
         first = await api.find(RunQuery(limit=2))
         assert [run.execution_id for run in first.runs] == made[:2:-1]
         assert first.next == made[3]
@@ -123,21 +123,21 @@ class OverviewRules(Rules):
     async def test_what_waits_for_an_approval_is_listed_until_it_is_decided(self, api: Api) -> None:
         await started(api, WAITING)
         assert (await api.approvals()).approvals == []
-        asking, guarded = await started(api, _ASKING), await started(api, _GUARDED)
-        await until_event(api, asking, "command.completed")
+        waiting, guarded = await started(api, _APPROVAL), await started(api, _GUARDED)
+        await until_event(api, waiting, "command.completed")
         first, second = (await api.approvals()).approvals
-        assert (first.run.execution_id, first.step, first.task, first.prompt) == (asking, "ship", "ask", "Ship it?")
+        assert (first.run.execution_id, first.step, first.task, first.prompt) == (waiting, "ship", "ask", "Ship it?")
         assert first.until is not None
         assert first.run.approvals == 1
         assert (second.run.execution_id, second.key, second.step) == (guarded, "", "")
         page = await api.approvals(limit=1)
-        assert [approval.run.execution_id for approval in page.approvals] == [asking]
+        assert [approval.run.execution_id for approval in page.approvals] == [waiting]
         assert [approval.run.execution_id for approval in (await api.approvals(after=page.next or "")).approvals] == [
             guarded
         ]
-        assert (await api.signal(asking, SignalRequest("APPROVE", step=first.key))).accepted
+        assert (await api.signal(waiting, SignalRequest("APPROVE", step=first.key))).accepted
         assert (await api.signal(guarded, SignalRequest("REJECT", reason="no"))).accepted
-        assert (await ended(api, asking)).state == "COMPLETED"
+        assert (await ended(api, waiting)).state == "COMPLETED"
         assert (await ended(api, guarded)).state == "FAILED"
         assert (await api.approvals()).approvals == []
 
@@ -148,7 +148,8 @@ class OverviewRules(Rules):
 
 
 # ── catalog ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of the catalog: versions by content and forever; a run pins one; what is put away starts no run.
+# Rules of the catalog: a version has fixed content and stays; a run is bound to one version; an archived playbook starts no
+# run.
 
 
 def _playbook(result: int, path: str = "team/answer") -> str:

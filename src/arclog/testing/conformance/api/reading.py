@@ -45,7 +45,7 @@ workflow:
 class ReadingRules(Rules):
     async def test_pages_of_events_join_to_the_whole_log(self, api: Api) -> None:
         execution_id = await ended_run(api)
-        # What comes behind the end (playbook.processed) is written on its own.
+        # The event after the end (playbook.processed) is written separately.
         await until_event(api, execution_id, "playbook.processed")
         whole = await api.events(execution_id)
         assert [event["seq"] for event in whole] == list(range(1, len(whole) + 1))
@@ -258,7 +258,7 @@ class ReadingRules(Rules):
 
 
 # ── stored ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of stored results: listed by the run that made them, read whole or in part, gone only when gc says so.
+# Rules of stored results: listed by the run that made them, read whole or in part, removed only by gc.
 
 _STORING = """\
 metadata: {name: storing}

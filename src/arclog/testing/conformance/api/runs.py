@@ -22,7 +22,7 @@ from arclog.testing.conformance.api.base import (
 )
 
 # ── starting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of a start: durable when it is answered, refused with all that is wrong, and waited for to its end.
+# Rules of a start: it is durable when it is answered, a refusal lists all problems, and a caller can wait for the end.
 
 _BAD = "metadata: {name: bad}\nworkflow:\n  - step: start\n    tool: {kind: nosuch}\n    colour: red\n"
 _CALLER = "metadata: {name: caller}\nworkflow: [{step: start, tool: {kind: playbook, file: child.yaml}}]\n"

@@ -1,4 +1,4 @@
-"""Rules of what servers keep for themselves (schedules, the outbox, the backlog, duties, the clock), of API keys and of the audit."""
+"""Rules of the data of servers (schedules, the outbox, the backlog, duties, the clock), of API keys and of the audit."""
 
 from __future__ import annotations
 
@@ -158,9 +158,9 @@ class OperationRules(Rules):
         assert await leased("y", 200, 400) == ["soonest", "soon"]
         held = await store.schedule("acme", "soon")
         assert held is not None
-        kept = await store.change_schedule(held, "y", 500)
+        renewed = await store.change_schedule(held, "y", 500)
         assert await leased("x", 450, 600) == ["soonest", "late"]
-        await store.change_schedule(kept)
+        await store.change_schedule(renewed)
         assert await leased("x", 450, 600) == ["soon"]
 
     async def test_a_schedule_with_work_left_is_due_at_once(self, world: World) -> None:
@@ -272,8 +272,8 @@ class DutyRules(Rules):
         assert await store.lease_duty("timers", "b", 110, 210)
 
     async def test_one_of_many_concurrent_requests_gets_the_duty(self, world: World) -> None:
-        asked = [world.store.lease_duty("timers", f"server-{n}", 100, 200) for n in range(20)]
-        assert sum(await asyncio.gather(*asked)) == 1
+        requests = [world.store.lease_duty("timers", f"server-{n}", 100, 200) for n in range(20)]
+        assert sum(await asyncio.gather(*requests)) == 1
 
     async def test_a_position_is_moved_by_its_owner_and_never_back(self, world: World) -> None:
         store = world.store
@@ -405,8 +405,8 @@ class AccessRules(Rules):
         for number, digest in enumerate(digests):
             await store.add_session(replace(SESSION, digest=digest, created_at=SESSION.created_at + number), 2)
         await store.add_session(replace(SESSION, digest="ff" * 32, subject="somebody else"), 2)
-        kept = [digest for digest in (*digests, "ff" * 32) if await store.session(digest) is not None]
-        assert kept == [*digests[2:], "ff" * 32]
+        remaining = [digest for digest in (*digests, "ff" * 32) if await store.session(digest) is not None]
+        assert remaining == [*digests[2:], "ff" * 32]
 
     async def test_sessions_that_have_expired_go_with_the_next_one(self, world: World) -> None:
         store = world.store

@@ -146,11 +146,15 @@ class CommandRules(Rules):
     async def test_a_claim_may_be_for_one_execution(self, world: World) -> None:
         first, second, third = (world.ids() for _ in range(3))
         await world.create(issue=[command(first)])
-        wanted = await world.create(issue=[command(third, "http"), command(second)])
+        execution_id = await world.create(issue=[command(third, "http"), command(second)])
         claim = world.store.claim
-        assert ids(await claim("w", limit=9, lease_until=9, kinds=["noop"], execution_id=wanted)) == [second]
-        assert ids(await claim("w", limit=9, lease_until=9, kinds=["noop"], pools=["x"], execution_id=wanted)) == []
-        assert ids(await claim("w", limit=9, lease_until=9, kinds=["noop", "http"], execution_id=wanted)) == [third]
+        assert ids(await claim("w", limit=9, lease_until=9, kinds=["noop"], execution_id=execution_id)) == [second]
+        assert (
+            ids(await claim("w", limit=9, lease_until=9, kinds=["noop"], pools=["x"], execution_id=execution_id)) == []
+        )
+        assert ids(await claim("w", limit=9, lease_until=9, kinds=["noop", "http"], execution_id=execution_id)) == [
+            third
+        ]
 
     @pytest.mark.parametrize("limit", [0, 1, 3, 10, 50])
     async def test_the_oldest_come_first_up_to_the_limit(self, world: World, limit: int) -> None:
@@ -272,7 +276,7 @@ class CommandRules(Rules):
 
 
 # ── control ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of what controls a run: held commands, slots, and live executions in their order.
+# Rules of controlling runs: held commands, slots, and live executions in their order.
 
 PENDING = ExecutionState("PENDING")
 
@@ -333,8 +337,8 @@ class ControlRules(Rules):
         execution_id = await world.create(issue=[command(work)])
         await world.store.claim("w", limit=1, lease_until=99, kinds=["noop"])
         await world.add(execution_id, 1, event("signal.received"), unhold=[work, world.ids()])
-        (kept,) = await world.store.commands(execution_id)
-        assert (kept.state, kept.worker_id) == ("claimed", "w")
+        (stored,) = await world.store.commands(execution_id)
+        assert (stored.state, stored.worker_id) == ("claimed", "w")
 
     async def test_an_ending_takes_held_commands_along(self, world: World) -> None:
         work = world.ids()

@@ -1,4 +1,4 @@
-"""Rules under concurrency: appends that are handed in together, and many tasks on one store."""
+"""Rules under concurrency: appends that are submitted together, and many tasks on one store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from arclog.ports.storage.store import Append, Appended, ExecutionState, NoSlot,
 from arclog.testing.conformance.store.base import DONE, RUNNING, Rules, World, command, event, seqs
 
 # ── groups ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules: appends of many executions that are handed in together do what each of them would do by itself.
+# Rules: appends of many executions that are submitted together have the same effects as separate appends.
 
 PENDING = ExecutionState("PENDING")
 FAILED = ExecutionState("FAILED", ended_at=9, terminal_event="playbook.finished", error="außer Betrieb")
@@ -72,7 +72,7 @@ CHANGES: dict[str, Change] = {
 }  # fmt: skip
 
 
-async def _seen(world: World, execution_id: int) -> tuple[Any, ...]:
+async def _run_data(world: World, execution_id: int) -> tuple[Any, ...]:
     """Return the data of a run, without the ids that differ between two equal runs."""
     store = world.store
     record = await store.execution(execution_id)
@@ -115,10 +115,10 @@ class GroupRules(Rules):
         answers = await world.store.append_all(together)
         assert _kinds(answers) == [Appended] * len(CHANGES)
         for name, before, other, answer in zip(CHANGES, alone, together, answers, strict=True):
-            seen = await _seen(world, before.execution_id)
-            assert await _seen(world, other.execution_id) == seen, name
+            expected = await _run_data(world, before.execution_id)
+            assert await _run_data(world, other.execution_id) == expected, name
             assert isinstance(answer, Appended)
-            assert (answer.first_seq, answer.last_seq) == (other.expected + 1, seen[0][0]), name
+            assert (answer.first_seq, answer.last_seq) == (other.expected + 1, expected[0][0]), name
         assert await _counts(world) == [tuple(2 * number for number in hour) for hour in counted]
 
     async def test_a_refused_append_of_a_group_changes_nothing_and_the_others_are_committed(self, world: World) -> None:

@@ -1,4 +1,4 @@
-"""Rules of executions: lists of them, results stored outside the log, and what may be removed."""
+"""Rules of executions: lists of them, results stored outside the log, and retention."""
 
 from __future__ import annotations
 
@@ -316,12 +316,12 @@ class StoredRules(Rules):
         await world.add(second, 1, stored_event(second, "a", "a"))
         everything = [(first, "a", "c"), (first, "b", "a"), (first, "b", "b"), (second, "a", "a")]
         assert names(await world.store.kept_results()) == everything
-        seen: list[tuple[int, str, str]] = []
+        paged: list[tuple[int, str, str]] = []
         after = (0, "", "")
         while page := await world.store.kept_results(after=after, limit=2):
-            seen += names(page)
+            paged += names(page)
             after = (page[-1].execution_id, page[-1].name, page[-1].sha256)
-        assert seen == everything
+        assert paged == everything
 
     async def test_the_executions_that_refer_to_a_content(self, world: World) -> None:
         first, second = await world.create(), await world.create()
@@ -355,9 +355,9 @@ class StoredRules(Rules):
     async def test_what_was_stored_again_meanwhile_is_not_removed(self, world: World) -> None:
         execution_id = await world.create()
         await world.add(execution_id, 1, stored_event(execution_id, "x", "a", scope="permanent"))
-        (seen,) = await world.store.results(execution_id)
+        (outdated,) = await world.store.results(execution_id)
         await world.add(execution_id, 2, stored_event(execution_id, "x", "a"))
-        assert await world.store.remove_results([seen], 77) == 0
+        assert await world.store.remove_results([outdated], 77) == 0
         (now,) = await world.store.results(execution_id)
         assert await world.store.remove_results([now], 77) == 1
         # stored once more after its removal, it lives the life that it is given now
@@ -421,11 +421,11 @@ class RetentionRules(Rules):
     async def test_positions_are_not_given_again(self, world: World) -> None:
         first = await world.create()
         await end(world, first, 1)
-        seen = (await world.store.tail())[-1].position
+        position = (await world.store.tail())[-1].position
         world.clock.advance(60)
         await forget(world, world.clock.now())
         second = await world.create()
-        assert [batch.execution_id for batch in await world.store.tail(after=seen)] == [second]
+        assert [batch.execution_id for batch in await world.store.tail(after=position)] == [second]
 
     async def test_what_is_still_needed_stays(self, world: World) -> None:
         store = world.store
@@ -449,8 +449,8 @@ class RetentionRules(Rules):
 
         # until no run needs it any more
         await end(world, live, 1)
-        (kept,) = await store.results(keeps)
-        await store.remove_results([kept], before)
+        (result,) = await store.results(keeps)
+        await store.remove_results([result], before)
         (delivery,) = await store.lease_deliveries(before, before + SECOND)
         await store.attempted(replace(delivery, state=DELIVERED))
         await store.settle_deliveries(with_delivery)

@@ -285,16 +285,16 @@ class LogRules(Rules):
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await world.create()  # whatever was handed in before is over now: carried out or not, never half
+        await world.create()  # every earlier append has now been written completely, or not at all
         head = await world.head(execution_id)
         assert seqs(await world.store.events(execution_id)) == list(range(1, head + 1))
         await world.add(execution_id, head, event("workflow.started"))
 
 
 # ── ingested ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of events from outside: an id of their own is in an execution once, and what it said is known with its append.
+# Rules of events from outside: an execution has an id of theirs at most once, and their digest is stored with the append.
 
-SAID = {name: f"{number:x}" * 64 for number, name in enumerate("abc", 1)}
+DIGESTS = {name: f"{number:x}" * 64 for number, name in enumerate("abc", 1)}
 
 
 def ingested_event(own_id: int) -> Event:
@@ -311,9 +311,9 @@ class IngestedRules(Rules):
             event("playbook.started"),
             ingested_event(7),
             ingested_event(9),
-            digests={7: SAID["a"], 9: SAID["b"]},
+            digests={7: DIGESTS["a"], 9: DIGESTS["b"]},
         )
-        seven, nine = Ingested(7, SAID["a"], 3), Ingested(9, SAID["b"], 4)
+        seven, nine = Ingested(7, DIGESTS["a"], 3), Ingested(9, DIGESTS["b"], 4)
         assert await world.store.ingested(execution_id, [9, 8, 7]) == [seven, nine]
         assert await world.store.ingested(execution_id, [9]) == [nine]
         assert await world.store.ingested(execution_id, []) == []
@@ -327,46 +327,46 @@ class IngestedRules(Rules):
         execution_id, other = await world.create(), await world.create()
         first = [event("playbook.started"), event("workflow.started"), event("step.scheduled", step="a", run=1)]
         await world.store.append(replace(world.change(execution_id, 1, *first), base_id=base))
-        asked = [base - 1, base, base + 2, base + 3, base + 4096]
-        assert await world.store.ingested(execution_id, asked) == [Ingested(base, "", 2), Ingested(base + 2, "", 4)]
-        assert await world.store.ingested(other, asked) == []
+        ids = [base - 1, base, base + 2, base + 3, base + 4096]
+        assert await world.store.ingested(execution_id, ids) == [Ingested(base, "", 2), Ingested(base + 2, "", 4)]
+        assert await world.store.ingested(other, ids) == []
 
     async def test_an_id_is_in_an_execution_once(self, world: World) -> None:
         execution_id, other = await world.create(), await world.create()
-        await world.add(execution_id, 1, ingested_event(7), digests={7: SAID["a"]})
+        await world.add(execution_id, 1, ingested_event(7), digests={7: DIGESTS["a"]})
         before = await world.everything(execution_id)
         for label in "ab":
             with pytest.raises(EventIdTaken):
                 await world.add(
-                    execution_id, 2, ingested_event(8), ingested_event(7), digests={8: SAID["c"], 7: SAID[label]}
+                    execution_id, 2, ingested_event(8), ingested_event(7), digests={8: DIGESTS["c"], 7: DIGESTS[label]}
                 )
         assert await world.everything(execution_id) == before
         assert await world.store.ingested(execution_id, [8]) == []
-        await world.add(other, 1, ingested_event(7), digests={7: SAID["b"]})
-        assert await world.store.ingested(other, [7]) == [Ingested(7, SAID["b"], 2)]
+        await world.add(other, 1, ingested_event(7), digests={7: DIGESTS["b"]})
+        assert await world.store.ingested(other, [7]) == [Ingested(7, DIGESTS["b"], 2)]
 
     async def test_a_refused_append_makes_no_id_known(self, world: World) -> None:
         execution_id = await world.create()
         with pytest.raises(Conflict):
-            await world.add(execution_id, 5, ingested_event(7), digests={7: SAID["a"]})
+            await world.add(execution_id, 5, ingested_event(7), digests={7: DIGESTS["a"]})
         assert await world.store.ingested(execution_id, [7]) == []
 
     async def test_after_the_terminal_event_too(self, world: World) -> None:
         execution_id = await world.create(event("playbook.finished"), now=DONE)
-        await world.add(execution_id, 1, ingested_event(7), now=DONE, digests={7: SAID["a"]})
-        assert await world.store.ingested(execution_id, [7]) == [Ingested(7, SAID["a"], 2)]
+        await world.add(execution_id, 1, ingested_event(7), now=DONE, digests={7: DIGESTS["a"]})
+        assert await world.store.ingested(execution_id, [7]) == [Ingested(7, DIGESTS["a"], 2)]
 
     async def test_a_digest_without_its_event_is_refused(self, world: World) -> None:
         execution_id = await world.create()
         for events in ((ingested_event(8),), (ingested_event(7), ingested_event(7))):
             with pytest.raises(InvariantBroken):
-                await world.add(execution_id, 1, *events, digests={7: SAID["a"]})
+                await world.add(execution_id, 1, *events, digests={7: DIGESTS["a"]})
         assert await world.head(execution_id) == 1
 
     async def test_many_ids_at_once(self, world: World) -> None:
         execution_id = await world.create()
         many = range(1, 3001)
-        await world.add(execution_id, 1, *map(ingested_event, many), digests=dict.fromkeys(many, SAID["a"]))
+        await world.add(execution_id, 1, *map(ingested_event, many), digests=dict.fromkeys(many, DIGESTS["a"]))
         ingested = await world.store.ingested(execution_id, [*many, 5000])
         assert [(record.event_id, record.seq) for record in ingested] == [(number, number + 1) for number in many]
 
@@ -378,7 +378,7 @@ class IngestedRules(Rules):
 
 
 # ── payloads ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of content: any JSON comes back as it was.
+# Rules of content: any JSON is read back unchanged.
 
 _TEXT = st.text(st.characters(exclude_categories=()), max_size=30)
 _LEAF = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _TEXT

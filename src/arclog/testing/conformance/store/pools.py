@@ -1,4 +1,4 @@
-"""Rules of pools: shares of tenants, order within a tenant, limits, resources, and the workers that were seen."""
+"""Rules of pools: shares of tenants, order within a tenant, limits, resources, and registered workers."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ class PoolRules(Rules):
         assert [worker.worker_id for worker in await store.workers()] == ["w2"]
 
 
-#: No token comes back while a test runs.
+#: So slow that no token is refilled while a test runs.
 _LONG = 3600 * SECOND
 
 

@@ -153,7 +153,7 @@ class TimerRules(Rules):
             where = {"tenant": "t1", "project": project, "environment": environment}
             return (await store.register_plan(digest, "flows/a", b"body", digest, 5, **where)).version
 
-        async def seen(project: str = "", environment: str = "") -> list[int]:
+        async def versions(project: str = "", environment: str = "") -> list[int]:
             """The versions that are valid there, newest first; every way of reading agrees on them."""
             where: dict[str, Any] = {"tenant": "t1", "project": project, "environment": environment}
             numbers = [entry.version for entry in await store.versions("flows/a", **where)]
@@ -169,18 +169,18 @@ class TimerRules(Rules):
 
         assert [await register("everywhere"), await register("dev", "shop", "dev")] == [1, 2]
         assert [await register("shop", "shop"), await register("live", "", "live")] == [3, 4]
-        assert await seen() == [4, 3, 2, 1]
-        assert await seen("shop", "dev") == [3, 2, 1]
-        assert await seen("shop", "live") == [4, 3, 1]
-        assert await seen("bakery", "dev") == [1]
-        assert await seen("shop") == [4, 3, 2, 1]
+        assert await versions() == [4, 3, 2, 1]
+        assert await versions("shop", "dev") == [3, 2, 1]
+        assert await versions("shop", "live") == [4, 3, 1]
+        assert await versions("bakery", "dev") == [1]
+        assert await versions("shop") == [4, 3, 2, 1]
         assert await register("dev", "shop", "live") == 2
-        assert await seen("shop", "live") == [4, 3, 2, 1]
-        assert await seen("shop", "test") == [3, 1]
+        assert await versions("shop", "live") == [4, 3, 2, 1]
+        assert await versions("shop", "test") == [3, 1]
         assert await register("everywhere", "shop", "dev") == 1
-        assert await seen("bakery", "dev") == [1], "what is valid everywhere stays so"
+        assert await versions("bakery", "dev") == [1], "what is valid everywhere stays so"
         assert await register("dev") == 2
-        assert await seen("bakery", "test") == [2, 1]
+        assert await versions("bakery", "test") == [2, 1]
 
     async def test_the_same_content_is_the_same_version(self, world: World) -> None:
         register = partial(world.store.register_plan, tenant="t1")

@@ -32,7 +32,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 def names_in(folder: Path) -> list[str]:
-    return [each.name for each in folder.iterdir()]
+    return [path.name for path in folder.iterdir()]
 
 
 @contextmanager
@@ -75,8 +75,8 @@ async def test_one_read_at_a_time_needs_one_thread(store: SqliteStore) -> None:
 
 async def test_what_is_read_on_several_threads_is_unpacked_on_each(store: SqliteStore) -> None:
     await store.append(change(1, 1, *[Event("task.done", 1, payload={"x": "y" * 900})] * 20))
-    for found in await asyncio.gather(*(store.events(1) for _ in range(20))):
-        assert [each.seq for each in found] == list(range(1, 22))
+    for stored in await asyncio.gather(*(store.events(1) for _ in range(20))):
+        assert [entry.seq for entry in stored] == list(range(1, 22))
 
 
 async def test_closing_waits_for_reads_and_leaves_no_thread(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ async def test_closing_waits_for_reads_and_leaves_no_thread(tmp_path: Path) -> N
     await store.append(creation(1))
     reads = [store._lists.do(lambda execute: execute("SELECT 7").get) for _ in range(10)]
     await store.close()
-    assert [await each for each in reads] == [7] * 10
+    assert [await read for read in reads] == [7] * 10
     names = {thread.name for thread in threading.enumerate()}
     assert not names & {"arclog-reader", "arclog-lists", "arclog-writer", "arclog-checkpoint"}
     assert names_in(tmp_path) == ["b.db"]
