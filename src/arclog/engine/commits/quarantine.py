@@ -204,6 +204,9 @@ class Quarantine:
         self._gone_after_s = engine.settings.number("engine.duty_lease_s")
         self._look_s = min(_LOOK_S, self._gone_after_s / 3)
         self._alone = asyncio.Lock()
+        #: records are written one after another: a statement that is sent later may be executed first, on another
+        #: connection, and a record that is written after it was deleted would look like a crash
+        self._in_order = asyncio.Lock()
         #: several callers may find the same record, which is counted once
         self._counting = asyncio.Lock()
         self.begin = marks.begin
@@ -268,7 +271,8 @@ class Quarantine:
         self._looked_at = now
         for key in [key for key in self._ended if key not in self._ending]:
             self._end_later(self._book, key)
-        await self._look(list(self._attempts))
+        began = self._engine.clock.monotonic()
+        self._learn(await asyncio.shield(self._later(self._renew(self._book))), began)
         await self._count_attempts(self._book)
         if any(crash.presumed for crash in self._crashes.values()):
             await self._book.vouch([self._owner], (), self._engine.clock.now())
@@ -282,11 +286,17 @@ class Quarantine:
                 self._resuming.add(crash.execution_id)
                 self._later(self._resume(self._book, crash))
 
-    async def _look(self, attempts: Sequence[tuple[int, int]] = ()) -> None:
-        """Read all crashes and records. Renews `attempts`, the records of this server."""
+    async def _renew(self, book: CrashBook) -> list[Crash]:
+        """Renew the records of work in progress here. Returns all crashes and records."""
+        async with self._in_order:
+            now = self._engine.clock.now()
+            return await book.renew_attempts(list(self._attempts), self._owner, now, now - _IN_A_ROW_US)
+
+    async def _look(self) -> None:
+        """Read all crashes and records."""
         if self._book is not None:
             now, began = self._engine.clock.now(), self._engine.clock.monotonic()
-            self._learn(await self._book.renew_attempts(attempts, self._owner, now, now - _IN_A_ROW_US), began)
+            self._learn(await self._book.renew_attempts((), self._owner, now, now - _IN_A_ROW_US), began)
 
     def _learn(self, known: Sequence[Crash], began: float) -> None:
         self._crashes = {(crash.execution_id, crash.work): crash for crash in known if crash.execution_id != _NO_RUN}
@@ -401,20 +411,22 @@ class Quarantine:
         another server was first, or if the run is in quarantine meanwhile.
         """
         key = (execution_id, work | ATTEMPT)
-        begun = {each for run, each in self._attempts if run == execution_id}
-        # The log is also read as a part of other work, which is recorded.
-        if self._book is None or key[1] in begun or (work == READING and begun):
+        if self._book is None or self._is_recorded(key):
             yield
             return
         alone = await self._acquired()
         try:
+            if self._is_recorded(key):  # meanwhile
+                yield
+                return
             # An older record of the same work must not be deleted after the new one is written.
             if (ending := self._ending.pop(key, None)) is not None:
                 await asyncio.wait({ending})
             self._ended.pop(key, None)
             has_begun = False
             try:
-                known = await self._book.begin_attempt(*key, self._owner, self._engine.clock.now())
+                # It is written even if the caller is cancelled, so that it can be deleted afterwards.
+                known = await asyncio.shield(self._later(self._begin(self._book, key)))
                 if not self._may_begin(key, known):
                     raise BegunElsewhere
                 self._attempts.add(key)
@@ -431,6 +443,12 @@ class Quarantine:
             if alone:
                 self._alone.release()
 
+    def _is_recorded(self, key: tuple[int, int]) -> bool:
+        """Return whether work has a record already. A log is also read as a part of other work on its run."""
+        return key in self._attempts or (
+            key[1] == READING | ATTEMPT and any(run == key[0] for run, _ in self._attempts)
+        )
+
     def _may_begin(self, key: tuple[int, int], known: Sequence[Crash]) -> bool:
         """Return whether this server has the record of some work, and the run is not in quarantine since it was checked."""
         of_run = [crash for crash in known if crash.execution_id == key[0]]
@@ -446,6 +464,10 @@ class Quarantine:
         except TimeoutError:
             return False
 
+    async def _begin(self, book: CrashBook, key: tuple[int, int]) -> list[Crash]:
+        async with self._in_order:
+            return await book.begin_attempt(*key, self._owner, self._engine.clock.now())
+
     def _end_later(self, book: CrashBook, key: tuple[int, int]) -> asyncio.Task[None]:
         self._ending[key] = ending = self._later(self._end(book, key))
         ending.add_done_callback(lambda _: self._ending.pop(key, None))
@@ -453,7 +475,8 @@ class Quarantine:
 
     async def _end(self, book: CrashBook, key: tuple[int, int]) -> None:
         """Delete the record of finished work. If the store is unavailable, `look` tries again."""
-        await book.end_attempt(*key, self._owner, withdraw=self._ended.get(key, False))
+        async with self._in_order:
+            await book.end_attempt(*key, self._owner, withdraw=self._ended.get(key, False))
         self._ended.pop(key, None)
 
     async def settled(self, execution_id: int) -> None:
