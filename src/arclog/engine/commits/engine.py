@@ -141,6 +141,8 @@ class Engine:
         self.hints = Hints()
         self.queues = Queues(store, settings)
         self.deciding = Deciding(clock, settings, minter, self.queues)
+        #: by tenant: how many schedules may be added before they are counted again
+        self.schedule_room: dict[str, int] = {}
         self._measured: Callable[[str, float], None] | None = None
         self._quarantine: Quarantine | None = None
         self._queues: dict[int, _Queue] = {}
