@@ -266,3 +266,44 @@ def test_a_run_that_both_servers_executed_when_they_died_stays_in_quarantine(
         ).fetchall()
     assert known == [(2, 0)], "the marks of the first server confirm what was presumed"
     assert [name for name, _, _ in servers.signals(run)] == ["PAUSE"]
+
+
+@pytest.mark.parametrize("servers", ["Request"], indirect=True)
+def test_a_first_decision_kills_two_servers_of_four(servers: Servers) -> None:
+    playbook = servers.folder / "doomed.yaml"
+    playbook.write_text(doomed(NOOP))
+    servers.worker_of_all()
+    reason = "poison: arclog died 2 times in a row while it decided how it begins"
+    for _ in range(2):
+        ran = servers.arclog("run", str(playbook))
+        assert reason in ran.stdout + ran.stderr
+        assert servers.dead == [-signal.SIGKILL] * 2
+    servers.runs_healthy()
+    for index in [index for index, process in enumerate(servers.all) if process.poll() is not None]:
+        servers.start_again(index)
+    ran = servers.arclog("run", str(playbook))
+    assert reason in ran.stdout + ran.stderr, "their marks confirm it"
+    assert servers.dead == []
+
+
+@pytest.mark.parametrize("servers", ["encoding"], indirect=True)
+def test_a_run_whose_events_kill_while_they_are_encoded_stays_in_quarantine(
+    servers: Servers, postgres: Database
+) -> None:
+    """The first server decides its timer in a group."""
+    servers.worker_of_all()
+    last = "{step: doomed, tool: {kind: noop}}"
+    run = servers.start(
+        f"{{metadata: {{name: doomed}}, workflow: [{{step: start, tool: {TIMER}, next: {{arcs: [{{step: doomed}}]}}}}, {last}]}}"
+    )
+    assert "died 2 times in a row while it fired a timer" in servers.reason(run)
+    assert servers.dead == [-signal.SIGKILL] * 2
+    for index in [index for index, process in enumerate(servers.all) if process.poll() is not None]:
+        servers.start_again(index)
+    servers.runs_healthy()
+    with postgres.connect() as connection:
+        known = connection.execute(
+            "SELECT count, presumed FROM arclog.crashes WHERE execution_id = %s", [run]
+        ).fetchall()
+    assert known == [(2, 0)], "the mark of the first server confirms what was presumed"
+    assert [name for name, _, _ in servers.signals(run)] == ["PAUSE"]

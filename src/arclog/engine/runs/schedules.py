@@ -256,7 +256,8 @@ class Scheduler:
             created_at=self._engine.clock.now(),
             idempotency_key=schedule.key(due),
         )
-        return Start(program, new, Request(plan.path, plan.version, workload, scope.label, problem=refusal))
+        request = Request(plan.path, plan.version, workload, scope.label, problem=refusal)
+        return Start(program, new, request, schedule.workload)
 
     async def _playbook(self, scope: Scope, path: str, version: int) -> tuple[PlanRecord, Program]:
         """Return the playbook that a schedule starts. Schedules of one page with the same playbook share the lookup."""

@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from arclog.core.boundary.inputs import Signal, TimerFired
-from arclog.engine.commits.quarantine import REPEATED, work_of
+from arclog.engine.commits.marked_work import work_of
+from arclog.engine.commits.quarantine import REPEATED
 from arclog.model.errors import Poisoned, StoreUnavailable
 from arclog.ports.storage.marks import ATTEMPT, Crash
 from arclog.ports.storage.store import Append, Appended

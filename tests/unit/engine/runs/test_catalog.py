@@ -128,6 +128,6 @@ async def test_a_playbook_that_declares_too_many_schedules_is_not_registered(pla
     assert await place.api.catalog() == []
     for _ in range(2):
         await place.register(book(*declared[:2]))
-    with pytest.raises(RequestRejected, match="schedules.max_per_tenant"):
+    with pytest.raises(RequestRejected, match=r"schedules\.max_per_tenant"):
         await place.register(book(*declared))
     assert await place.names() == ["s0", "s1"]
