@@ -130,6 +130,11 @@ class Servers(Pair):
         self.all[index] = self._process(index)
         self._wait_for(index)
 
+    def start_dead_again(self) -> None:
+        for index, process in enumerate(self.all):
+            if process.poll() is not None:
+                self.start_again(index)
+
     def signals(self, run: str) -> list[tuple[str, str, str]]:
         """The signals in a run's log: their names, senders and reasons."""
         events = self.ask_at(self.alive(), f"/api/executions/{run}/events")["events"]
@@ -162,6 +167,16 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path, postgres: Database) 
 
 def doomed(tool: str) -> str:
     return f"{{metadata: {{name: doomed}}, workflow: [{{step: start, tool: {tool}}}]}}"
+
+
+def assert_confirmed(servers: Servers, postgres: Database, run: str) -> None:
+    """The marks of the first server confirm what was presumed, and the run stays in quarantine."""
+    with postgres.connect() as connection:
+        known = connection.execute(
+            "SELECT count, presumed FROM arclog.crashes WHERE execution_id = %s", [run]
+        ).fetchall()
+    assert known == [(2, 0)]
+    assert [name for name, _, _ in servers.signals(run)] == ["PAUSE"]
 
 
 @pytest.mark.parametrize("servers", ["WorkReported"], indirect=True)
@@ -260,12 +275,7 @@ def test_a_run_that_both_servers_executed_when_they_died_stays_in_quarantine(
     for index in killed:
         servers.start_again(index)
     servers.runs_healthy()
-    with postgres.connect() as connection:
-        known = connection.execute(
-            "SELECT count, presumed FROM arclog.crashes WHERE execution_id = %s", [run]
-        ).fetchall()
-    assert known == [(2, 0)], "the marks of the first server confirm what was presumed"
-    assert [name for name, _, _ in servers.signals(run)] == ["PAUSE"]
+    assert_confirmed(servers, postgres, run)
 
 
 @pytest.mark.parametrize("servers", ["Request"], indirect=True)
@@ -279,8 +289,7 @@ def test_a_first_decision_kills_two_servers_of_four(servers: Servers) -> None:
         assert reason in ran.stdout + ran.stderr
         assert servers.dead == [-signal.SIGKILL] * 2
     servers.runs_healthy()
-    for index in [index for index, process in enumerate(servers.all) if process.poll() is not None]:
-        servers.start_again(index)
+    servers.start_dead_again()
     ran = servers.arclog("run", str(playbook))
     assert reason in ran.stdout + ran.stderr, "their marks confirm it"
     assert servers.dead == []
@@ -298,12 +307,6 @@ def test_a_run_whose_events_kill_while_they_are_encoded_stays_in_quarantine(
     )
     assert "died 2 times in a row while it fired a timer" in servers.reason(run)
     assert servers.dead == [-signal.SIGKILL] * 2
-    for index in [index for index, process in enumerate(servers.all) if process.poll() is not None]:
-        servers.start_again(index)
+    servers.start_dead_again()
     servers.runs_healthy()
-    with postgres.connect() as connection:
-        known = connection.execute(
-            "SELECT count, presumed FROM arclog.crashes WHERE execution_id = %s", [run]
-        ).fetchall()
-    assert known == [(2, 0)], "the mark of the first server confirms what was presumed"
-    assert [name for name, _, _ in servers.signals(run)] == ["PAUSE"]
+    assert_confirmed(servers, postgres, run)
