@@ -130,6 +130,11 @@ class Servers(Pair):
         self.all[index] = self._process(index)
         self._wait_for(index)
 
+    def start_dead_again(self) -> None:
+        for index, process in enumerate(self.all):
+            if process.poll() is not None:
+                self.start_again(index)
+
     def signals(self, run: str) -> list[tuple[str, str, str]]:
         """The signals in a run's log: their names, senders and reasons."""
         events = self.ask_at(self.alive(), f"/api/executions/{run}/events")["events"]
@@ -162,6 +167,16 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path, postgres: Database) 
 
 def doomed(tool: str) -> str:
     return f"{{metadata: {{name: doomed}}, workflow: [{{step: start, tool: {tool}}}]}}"
+
+
+def assert_confirmed(servers: Servers, postgres: Database, run: str) -> None:
+    """The marks of the first server confirm what was presumed, and the run stays in quarantine."""
+    with postgres.connect() as connection:
+        rows = connection.execute(
+            "SELECT count, presumed FROM arclog.crashes WHERE execution_id = %s", [run]
+        ).fetchall()
+    assert rows == [(2, 0)]
+    assert [name for name, _, _ in servers.signals(run)] == ["PAUSE"]
 
 
 @pytest.mark.parametrize("servers", ["WorkReported"], indirect=True)
@@ -260,9 +275,38 @@ def test_a_run_that_both_servers_executed_when_they_died_stays_in_quarantine(
     for index in killed:
         servers.start_again(index)
     servers.runs_healthy()
-    with postgres.connect() as connection:
-        rows = connection.execute(
-            "SELECT count, presumed FROM arclog.crashes WHERE execution_id = %s", [run]
-        ).fetchall()
-    assert rows == [(2, 0)], "the marks of the first server confirm what was presumed"
-    assert [name for name, _, _ in servers.signals(run)] == ["PAUSE"]
+    assert_confirmed(servers, postgres, run)
+
+
+@pytest.mark.parametrize("servers", ["Request"], indirect=True)
+def test_a_first_decision_kills_two_servers_of_four(servers: Servers) -> None:
+    playbook = servers.folder / "doomed.yaml"
+    playbook.write_text(doomed(NOOP))
+    servers.worker_of_all()
+    reason = "poison: arclog died 2 times in a row while it decided how it begins"
+    for _ in range(2):
+        ran = servers.arclog("run", str(playbook))
+        assert reason in ran.stdout + ran.stderr
+        assert servers.dead == [-signal.SIGKILL] * 2
+    servers.runs_healthy()
+    servers.start_dead_again()
+    ran = servers.arclog("run", str(playbook))
+    assert reason in ran.stdout + ran.stderr, "their marks confirm it"
+    assert servers.dead == []
+
+
+@pytest.mark.parametrize("servers", ["encoding"], indirect=True)
+def test_a_run_whose_events_kill_while_they_are_encoded_stays_in_quarantine(
+    servers: Servers, postgres: Database
+) -> None:
+    """The first server decides its timer in a group."""
+    servers.worker_of_all()
+    last = "{step: doomed, tool: {kind: noop}}"
+    run = servers.start(
+        f"{{metadata: {{name: doomed}}, workflow: [{{step: start, tool: {TIMER}, next: {{arcs: [{{step: doomed}}]}}}}, {last}]}}"
+    )
+    assert "died 2 times in a row while it fired a timer" in servers.reason(run)
+    assert servers.dead == [-signal.SIGKILL] * 2
+    servers.start_dead_again()
+    servers.runs_healthy()
+    assert_confirmed(servers, postgres, run)

@@ -1,5 +1,5 @@
 """A server's process under a memory limit, for `test_quarantine`: the kernel kills it when it takes more, or, where nobody may
-tell the kernel so, it does that itself. `DIES_AT` names work (a kind of input, or `reading` the log) at which it is killed when it does
+tell the kernel so, it does that itself. `DIES_AT` names work (a kind of input, `reading` the log `encoding` or `writing` the events of a step `doomed`) at which it is killed when it does
 that for a run that is not healthy.
 """
 
@@ -21,15 +21,20 @@ from arclog.engine.commits import live_states as live
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Poisoned
 from arclog.ports.control import WorkerInfo
+from arclog.ports.storage.schedules import NewSchedule
 from arclog.ports.storage.store import Append, Appended
-from arclog.ports.views.api import ExecuteRequest, SignalRequest
-from arclog.wiring.embedded import embedded
+from arclog.ports.views.api import ExecuteRequest, RegisterRequest, SignalRequest
+from arclog.stores import rows
+from arclog.stores.sqlite import log as sqlite_log
+from arclog.wiring.embedded import Embedded, embedded
 
 MIB = 1024 * 1024
 PAGE = os.sysconf("SC_PAGE_SIZE")
 #: A pool that no worker serves.
 APART = "apart"
 HEALTHY = "{metadata: {name: healthy}, workflow: [{step: start, tool: {kind: noop, data: well}}]}"
+DOOMED = "{metadata: {name: doomed}, workflow: [{step: start, tool: {kind: noop}}]}"
+PARENT = "{metadata: {name: healthy}, workflow: [{step: start, tool: {kind: playbook, path: doomed}}]}"
 #: bounds that keep nothing from dying, and those of every day
 LOOSE = {
     "expr.max_bytes": 4096 * MIB,
@@ -54,7 +59,7 @@ def stand_still(file: Path) -> None:
     """Have the process stand still while it writes a report of a run that is not healthy, as long as there is a file: it waits for
     the store, or executes code if the file says so. Files beside it name the processes that stand still.
     """
-    write = commits.Engine._append
+    write = commits.Engine.append
     mine = file.with_name(f"{file.name}-{os.getpid()}")
 
     def execute_if_asked() -> None:
@@ -71,7 +76,7 @@ def stand_still(file: Path) -> None:
             await asyncio.sleep(3600)
         return await write(engine, append)
 
-    setattr(commits.Engine, "_append", written)  # noqa: B010 - mypy does not let a method be assigned
+    setattr(commits.Engine, "append", written)  # noqa: B010 - mypy does not let a method be assigned
 
 
 def die_at(work: str) -> None:
@@ -89,14 +94,58 @@ def die_at(work: str) -> None:
 
         live.__dict__["apply"] = folded
         return
+    if work == "encoding":
+        derive = rows.Codec._derived
+
+        def derived(codec: rows.Codec, append: Append) -> rows.Derived:
+            if any(event.step == "doomed" for event in append.events):
+                die()
+            return derive(codec, append)
+
+        setattr(rows.Codec, "_derived", derived)  # noqa: B010 - mypy does not let a method be assigned
+        return
+    if work == "writing":
+        write = sqlite_log.__dict__["write_append"]
+
+        def written(tx: object, append: Append, derived: rows.Derived) -> Appended:
+            if any(event.step == "doomed" for event in append.events):
+                die()
+            appended: Appended = write(tx, append, derived)
+            return appended
+
+        sqlite_log.__dict__["write_append"] = written
+        return
     decide = deciding.__dict__["decide"]
 
     def decided(program: Any, state: Any, given: Any, *rest: Any) -> Any:
-        if type(given).__name__ == work and program.plan.name != "healthy":
+        is_refused = getattr(given, "problem", None) is not None
+        if type(given).__name__ == work and not is_refused and program.plan.name != "healthy":
             die()
         return decide(program, state, given, *rest)
 
     deciding.__dict__["decide"] = decided
+
+
+async def begin(runtime: Embedded, source: str) -> str:
+    """Have a run of the playbook `doomed` begun by somebody who does that again after a crash. Returns its id."""
+    await runtime.api.register(RegisterRequest(DOOMED))
+    if source == "request":
+        return (await runtime.api.execute(ExecuteRequest(DOOMED))).execution_id
+    if source == "child":
+        parents = await runtime.api.list(path="healthy")
+        if not parents:
+            await runtime.api.execute(ExecuteRequest(PARENT))
+        while not (runs := await runtime.api.list(path="doomed")):  # noqa: ASYNC110 - it is in the store
+            await asyncio.sleep(0.05)
+        return runs[0].execution_id
+    runtime.start_scheduler()
+    schedules = runtime.schedules()
+    if not await schedules.list():
+        await schedules.add(NewSchedule("doomed", "0 0 1 1 *", "doomed"))
+        await schedules.backfill("doomed", "2020-06-01T00:00:00Z", "2022-06-01T00:00:00Z")
+    while not (runs := await runtime.api.list(path="doomed")):  # noqa: ASYNC110 - it is in the store
+        await asyncio.sleep(0.05)
+    return runs[-1].execution_id
 
 
 async def main(home: str, what: str, argument: str) -> None:
@@ -108,6 +157,7 @@ async def main(home: str, what: str, argument: str) -> None:
             "engine.duty_lease_s": 1.0,
             "engine.idle_s": 0.1,
             "leases.seconds": 1.0,
+            "schedules.lease_s": 1.0,
             **({} if what == "release" else LOOSE),
         }
     )
@@ -115,7 +165,17 @@ async def main(home: str, what: str, argument: str) -> None:
         await runtime.free_dead()
         runtime.start_duties()
         await runtime.start_worker(unattended=True)
-        if what == "start":
+        if what == "begin":
+            run = await begin(runtime, argument)
+            await runtime.api.ended(run)
+            summary = await runtime.api.summary(run)
+            sys.stdout.write(json.dumps({"run": run, "state": summary.state, "error": str(summary.error)}))
+        elif what == "retry":
+            answer = await runtime.api.signal(os.environ["RUN"], SignalRequest("RETRY_RUN"))
+            assert answer.started
+            await runtime.api.ended(answer.started)
+            sys.stdout.write((await runtime.api.summary(answer.started)).state)
+        elif what == "start":
             started = await runtime.api.execute(ExecuteRequest(playbook=argument))
             sys.stdout.write(started.execution_id + "\n")
             sys.stdout.flush()

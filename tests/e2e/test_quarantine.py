@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from arclog.core.boundary.inputs import Continue
-from arclog.engine.commits.quarantine import MAX_CRASHES, READING, work_of
+from arclog.engine.commits.marked_work import READING, work_of
+from arclog.engine.commits.quarantine import MAX_CRASHES
 from arclog.model.config.settings import Settings
 from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import embedded
@@ -39,6 +40,9 @@ PROGRAM = Path(__file__).with_name("dying_server.py")
 #: The same without a timer: it kills when the report of its first step comes.
 REPORTED = BOMB.replace("{kind: wait, for_s: 0.2}", "{kind: noop}")
 LIMIT = 300 << 20
+TWO_STEPS = (
+    "{step: start, tool: {kind: wait, for_s: 0.2}, next: {arcs: [{step: doomed}]}}, {step: doomed, tool: {kind: noop}}"
+)
 
 
 def process(
@@ -100,6 +104,8 @@ def test_a_run_that_kills_the_process_twice_is_quarantined(tmp_path: Path, bomb:
         pytest.param("LeaseEnded", "{step: start, spec: {pool: apart}, tool: {kind: noop}}", id="lease"),
         pytest.param("Continue", "{step: start, tool: {kind: approval}}", id="recovery"),
         pytest.param("reading", "{step: start, tool: {kind: approval}}", id="reading"),
+        pytest.param("encoding", TWO_STEPS, id="encoding"),
+        pytest.param("writing", TWO_STEPS, id="writing"),
     ],
 )
 def test_so_is_one_that_kills_it_while_it_recovers(tmp_path: Path, work: str, playbook: str) -> None:
@@ -115,6 +121,36 @@ def test_so_is_one_that_kills_it_while_it_recovers(tmp_path: Path, work: str, pl
         assert later.returncode == 0, later.stderr
         assert json.loads(later.stdout)["healthy"] == "COMPLETED"
         assert "poison: arclog died 2 times in a row while it" in json.loads(later.stdout)["why"]
+
+
+@pytest.mark.parametrize(
+    "source", ["schedule", *(pytest.param(source, marks=pytest.mark.soak) for source in ("request", "child"))]
+)
+def test_a_run_whose_first_decision_kills_the_process_twice_is_not_begun_again(tmp_path: Path, source: str) -> None:
+    """Whoever begins it again finds a run that failed. A retry begins it, once the cause is removed."""
+    home = tmp_path / "home"
+    for _ in range(2):
+        killed = process(home, "begin", source, dies_at="Request")
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    for _ in range(2):
+        later = process(home, "begin", source, dies_at="Request")
+        assert later.returncode == 0, later.stderr
+        begun = json.loads(later.stdout)
+        assert begun["state"] == "FAILED"
+        assert "poison: arclog died 2 times in a row while it decided how it begins" in begun["error"]
+        assert f"`arclog retry {begun['run']}` tries again" in begun["error"]
+    served = process(home, "serve", "", begun["run"], dies_at="Request")
+    assert served.returncode == 0, served.stderr
+    assert json.loads(served.stdout)["healthy"] == "COMPLETED"
+
+    for _ in range(2):
+        killed = process(home, "retry", "", begun["run"], dies_at="Request")
+        assert killed.returncode == -signal.SIGKILL, "an operator may try"
+    retried = process(home, "retry", "", begun["run"])
+    assert (retried.returncode, retried.stdout) == (0, "COMPLETED"), retried.stderr
+    if source == "request":
+        again = process(home, "begin", source)
+        assert json.loads(again.stdout)["state"] == "COMPLETED"
 
 
 @pytest.mark.parametrize("work", [READING, work_of(Continue())], ids=["reading", "recovery"])

@@ -225,7 +225,7 @@ def test_runs_that_are_started_together_are_as_those_that_are_started_alone() ->
 
         def start(number: int) -> Start:
             key = "" if number == 3 else f"key {number % 10}"
-            return Start(live.program, replace(new, idempotency_key=key, run_id=f"run {number}"), request)
+            return Start(live.program, replace(new, idempotency_key=key, run_id=f"run {number}"), request, {})
 
         started = await life.engine.start_all([start(number) for number in range(12)])
         assert [isinstance(result, int) for result in started] == [True] * 10 + [False] * 2

@@ -29,6 +29,7 @@ from arclog.model.events import (
 )
 from arclog.model.ids import MAX_SEQUENCE, moved
 from arclog.model.refs import SCOPES, ResultRef, parse_ref
+from arclog.ports.storage.marks import Marks
 from arclog.ports.storage.store import Append, Ingested, StoredEvent, Timer
 
 _JSON = ord("[")
@@ -158,9 +159,21 @@ class Codec:
         self._compressor: Any = None
         #: one decompressor per thread
         self._own = local()
+        #: where the run is marked whose events are encoded; None if marks are not used
+        self.marks: Marks | None = None
 
     def derive(self, append: Append) -> Derived:
         """Return the rows, marks and step changes of an append. Raises if no store may accept it."""
+        marks = self.marks
+        if marks is None or append.mark is None:
+            return self._derived(append)
+        marks.begin(0, *append.mark)
+        try:
+            return self._derived(append)
+        finally:
+            marks.end(0)
+
+    def _derived(self, append: Append) -> Derived:
         if (append.expected == 0) != (append.new is not None):
             raise InvariantBroken(
                 f"append to execution {append.execution_id}: `new` belongs to the first append (expected 0) and to no other"

@@ -84,6 +84,8 @@ class Batch:
 
     slots = 0
     more = False
+    #: the run and the work that are marked while it is encoded
+    mark: tuple[int, int] | None = None
     _starts = False
     _asks = False
     _approvals = 0
@@ -215,6 +217,7 @@ class Batch:
             digests=self.digests,
             asks=self._asks,
             max_event_bytes=self._max_event_bytes,
+            mark=self.mark,
         )
 
 

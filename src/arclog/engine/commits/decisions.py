@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from arclog.core.boundary.inputs import Forked, Input, Txn, WorkReported
 from arclog.core.transitions.decide import decide
 from arclog.core.transitions.state import State
 from arclog.engine.commits.batch import Batch, Claimant, Place
 from arclog.engine.commits.ids import Minter
-from arclog.engine.commits.quarantine import Quarantine, work_of
+from arclog.engine.commits.marked_work import work_of
+from arclog.engine.commits.quarantine import Quarantine
 from arclog.engine.commits.turns import SLICE_WORK, Turns
 from arclog.engine.dispatch.queues import Queues
 from arclog.expr import Meter
@@ -29,6 +31,8 @@ from arclog.ports.storage.marks import SLOTS
 EVENTS_PER_COMMIT = 2000
 #: Number of ids reserved for a decision in a thread, because other ids are generated at the same time.
 _IDS_ASIDE = 50_000
+
+T = TypeVar("T")
 
 Given = Sequence[tuple[Input, Claimant | None]]
 #: (execution id, id of the first event, now) → the initial state of a new execution, its events and its timers
@@ -63,9 +67,12 @@ class Deciding:
         if self.turns is not None:
             self.turns.heavy.put(program.digest, True)
 
-    def at_once(self, program: Program, state: State, given: Given, *, bounded: bool = True) -> Batch:
+    def at_once(
+        self, program: Program, state: State, given: Given, *, bounded: bool = True, marked_as: int = 0
+    ) -> Batch:
         """Decide inputs one after another, as many as fit. The ids of their events are consecutive. Raises OutOfTurn if
-        `bounded` and the templates do more work than a turn allows.
+        `bounded` and the templates do more work than a turn allows. A run that does not exist yet has its mark by
+        another id, `marked_as`.
         """
         began = 0.0 if self.measured is None else self._clock.monotonic()
         now = self._clock.now()
@@ -78,7 +85,9 @@ class Deciding:
             meter = Meter("decision.max", self._max_work, self._max_bytes, turn)
             pool = _pool_of(program, state, item) if claimant is not None else ""
             if quarantine is not None:
-                quarantine.begin(0, state.execution_id, work_of(item))
+                mark = (marked_as or state.execution_id, work_of(item))
+                quarantine.begin(0, *mark)
+                batch.mark = batch.mark or mark
             try:
                 txn = decide(program, state, item, now, first_id, meter)
             finally:
@@ -98,26 +107,34 @@ class Deciding:
             self._took(began)
         return batch
 
-    async def behind(self, program: Program, begin: Beginning, execution_id: int, most: int) -> tuple[State, Batch]:
+    async def behind(
+        self, program: Program, begin: Beginning, execution_id: int, most: int, marked_as: int
+    ) -> tuple[State, Batch]:
         """Decide how a run continues that begins with at most `most` events of another run. Those events and the
         following ones are one batch. Many events are processed in a thread.
         """
+        mark = (marked_as, work_of(Forked()))
+
+        def begun() -> tuple[State, list[Event], dict[str, int]]:
+            return begin(execution_id, base, now)
+
         began = self._clock.monotonic()
         base, now = self._minter.peek(), self._clock.now()
         self._minter.take(most + _IDS_ASIDE)
         if self.turns is None or most <= EVENTS_PER_COMMIT:
-            state, events, timers = begin(execution_id, base, now)
+            state, events, timers = self._marked(mark, begun)()
         else:
-            state, events, timers = await asyncio.to_thread(begin, execution_id, base, now)
+            state, events, timers = await asyncio.to_thread(self._marked(mark, begun))
         batch = Batch(base, self._queues)
+        batch.mark = mark
         place = Place("", state.tenant)
         batch.take(Txn(events=events, timers=timers), None, state.head, place)
-        batch.take(await self._forked(program, state, now, moved(base, len(events))), None, state.head, place)
+        batch.take(await self._forked(program, state, now, moved(base, len(events)), mark), None, state.head, place)
         batch.settle(program, state)
         self._took(began)
         return state, batch
 
-    async def _forked(self, program: Program, state: State, now: int, base: int) -> Txn:
+    async def _forked(self, program: Program, state: State, now: int, base: int, mark: tuple[int, int]) -> Txn:
         """Decide how a run continues after its copied events. Its templates can be as expensive as any others."""
         turns = self.turns
         if turns is None:
@@ -126,7 +143,7 @@ class Deciding:
         def compute() -> Txn:
             return decide(program, state, Forked(), now, base, self.sliced_meter(turns)())
 
-        return await turns.run(state.tenant, self._marked(state.execution_id, Forked(), compute))
+        return await turns.run(state.tenant, self._marked(mark, compute))
 
     def meter(self) -> Meter:
         """Return a meter for a decision that is completed however heavy its templates are."""
@@ -136,12 +153,12 @@ class Deciding:
         """Return a function that creates such meters for work in slices; other work runs between them."""
         return lambda: Meter("decision.max", self._max_work, self._max_bytes, SLICE_WORK, turns.pause)
 
-    async def aside(self, program: Program, state: State, given: Given) -> Batch | None:
+    async def aside(self, program: Program, state: State, given: Given, marked_as: int = 0) -> Batch | None:
         """Decide the first input in a thread. Return None if it needs more ids than were reserved; the state must be
         discarded then.
         """
         if self.turns is None:
-            return self.at_once(program, state, given)
+            return self.at_once(program, state, given, marked_as=marked_as)
         turns, (item, claimant) = self.turns, given[0]
         began, now = self._clock.monotonic(), self._clock.now()
         base = self._minter.peek()
@@ -151,24 +168,29 @@ class Deciding:
         def compute() -> Txn:
             return decide(program, state, item, now, base, self.sliced_meter(turns)())
 
-        txn = await turns.run(state.tenant, self._marked(state.execution_id, item, compute))
+        mark = (marked_as or state.execution_id, work_of(item))
+        txn = await turns.run(state.tenant, self._marked(mark, compute))
         if len(txn.events) > _IDS_ASIDE:
             return None
         batch = Batch(base, self._queues)
+        batch.mark = mark
         batch.take(txn, claimant, state.head, Place(pool, state.tenant))
         batch.settle(program, state)
         self._took(began)
         return batch
 
-    def _marked(self, execution_id: int, given: Input, compute: Callable[[], Txn]) -> Callable[[], Txn]:
-        """Run `compute` with a mark around it; each thread has its own slot."""
+    def _marked(self, mark: tuple[int, int], compute: Callable[[], T]) -> Callable[[], T]:
+        """Run `compute` with a mark around it; each thread has its own slot, as long as there are free ones."""
         quarantine = self.quarantine
         if quarantine is None:
             return compute
 
-        def marked() -> Txn:
-            slot = self._free_slots.pop()
-            quarantine.begin(slot, execution_id, work_of(given))
+        def marked() -> T:
+            try:
+                slot = self._free_slots.pop()
+            except IndexError:
+                return compute()
+            quarantine.begin(slot, *mark)
             try:
                 return compute()
             finally:

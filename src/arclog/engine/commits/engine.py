@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -34,8 +35,10 @@ from arclog.engine.commits.groups import Groups, Start, captured
 from arclog.engine.commits.hints import Hints
 from arclog.engine.commits.ids import Minter
 from arclog.engine.commits.live_states import Live, LiveStates
-from arclog.engine.commits.quarantine import READING, BegunElsewhere, Quarantine, was_claimed_before, work_of
+from arclog.engine.commits.marked_work import READING, was_claimed_before, work_of
+from arclog.engine.commits.quarantine import BegunElsewhere, Quarantine
 from arclog.engine.commits.snapshots import Snapshots
+from arclog.engine.commits.starts import Starts
 from arclog.engine.dispatch.queues import Queues
 from arclog.expr import OutOfTurn
 from arclog.model.commands import TOO_LONG, Revocation
@@ -43,7 +46,6 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict, EventTooLarge, InvariantBroken, StoreError
 from arclog.model.events import Event
 from arclog.model.outcome import error
-from arclog.model.status import RUNNING
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
 from arclog.ports.secrets import Secrets
@@ -141,18 +143,22 @@ class Engine:
         self.hints = Hints()
         self.queues = Queues(store, settings)
         self.deciding = Deciding(clock, settings, minter, self.queues)
+        #: by tenant: how many schedules may be added before they are counted again
+        self.schedule_room: dict[str, int] = {}
         self._measured: Callable[[str, float], None] | None = None
         self._quarantine: Quarantine | None = None
         self._queues: dict[int, _Queue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._groups = Groups(self)
+        self.starts = Starts(self)
 
     async def keep_marks(self, marks: Marks, book: CrashBook | None = None, owner: str = "") -> None:
         """Mark runs while they are processed, and quarantine runs that killed this process before or, with `book`, other
         servers. `owner` is the name of this process there.
         """
         quarantine = Quarantine(self, marks, book, owner)
-        self._quarantine = self.deciding.quarantine = self.live.quarantine = quarantine
+        self._quarantine = self.deciding.quarantine = self.live.quarantine = self.starts.quarantine = quarantine
+        await self.store.keep_marks(marks)
         await quarantine.open()
 
     async def look_at_crashes(self) -> None:
@@ -187,22 +193,26 @@ class Engine:
     def measured(self, measure: Callable[[str, float], None] | None) -> None:
         self._measured = self.deciding.measured = measure
 
-    async def start(self, program: Program, new: NewExecution, request: Request, execution_id: int = 0) -> int:
-        """Create an execution and return its id once it is durable. Raises Conflict if the given id is in use."""
-        execution_id = execution_id or await self.new_id()
-        request = await self._evaluated(program, request)
-        state, batch = await self._first_decision(program, request, execution_id)
-        append = batch.append(
-            state, expected=0, new=new, deliveries=end_notices(program.plan, state, batch.events, new)
-        )
-        appended = await self._append(append)
-        self.begun(program, state, batch, append, appended)
-        if state.pending_for == "slot":
-            await self.put(execution_id, TakeSlot())
-        return execution_id
+    async def start(
+        self,
+        program: Program,
+        new: NewExecution,
+        request: Request,
+        content: Mapping[str, Any] | None = None,
+        *,
+        execution_id: int = 0,
+    ) -> int:
+        """Create an execution and return its id once it is durable. Raises Conflict if the given id is in use.
+
+        An execution whose first decision killed processes twice is created as failed, with kind `poison`. `content` is
+        what repeated attempts have in common if their workloads differ, as those of a schedule do.
+        """
+        return await self.starts.start(program, new, request, content, execution_id)
 
     async def start_all(self, starts: Sequence[Start]) -> list[int | Exception]:
         """Create executions that are committed together. Returns, for each, what `start` would return or raise."""
+        if self._quarantine is not None and self._quarantine.is_careful:
+            return list(await asyncio.gather(*(captured(self.start(*each)) for each in starts)))
         return await self._groups.start(starts)
 
     def begun(self, program: Program, state: State, batch: Batch, append: Append, appended: Appended) -> None:
@@ -223,43 +233,18 @@ class Engine:
 
     async def fork(self, program: Program, new: NewExecution, begin: Beginning, most: int) -> int:
         """Create an execution that begins with at most `most` events of another one. Return its id after the commit."""
-        if self.minter.is_over:
-            await self.minter.renew()
-        execution_id = self.minter.next_id()
-        state, batch = await self.deciding.behind(program, begin, execution_id, most)
-        append = batch.append(
-            state, expected=0, new=new, deliveries=end_notices(program.plan, state, batch.events, new)
-        )
-        # The copied events were measured when they were recorded. The run takes a concurrency slot in the same commit.
-        slots = program.plan.concurrency or 0 if state.status == RUNNING else 0
-        appended = await self._append(replace(append, max_event_bytes=0, slots=slots))
-        self.begun(program, state, batch, append, appended)
-        return execution_id
+        return await self.starts.fork(program, new, begin, most)
 
     async def problems_of(self, program: Program, request: Request) -> str:
         """Return a problem of the request that the pure core cannot detect, or '' if there is none."""
-        problem = (await self._evaluated(program, request)).problem
+        problem = (await self.evaluated(program, request)).problem
         return "" if problem is None else problem.message
-
-    async def _first_decision(self, program: Program, request: Request, execution_id: int) -> tuple[State, Batch]:
-        state, given = State(execution_id=execution_id), [(request, None)]
-        if not self.deciding.is_heavy(program):
-            try:
-                return state, self.deciding.at_once(program, state, given)
-            except OutOfTurn:
-                self.deciding.mark_heavy(program)
-                state = State(execution_id=execution_id)
-        batch = await self.deciding.aside(program, state, given)
-        if batch is None:
-            state = State(execution_id=execution_id)
-            batch = self.deciding.at_once(program, state, given, bounded=False)
-        return state, batch
 
     def asks_for_secrets(self, program: Program) -> bool:
         """Return whether secrets are checked before a run of this program begins."""
         return self._secrets is not None and bool(program.plan.keychain)
 
-    async def _evaluated(self, program: Program, request: Request) -> Request:
+    async def evaluated(self, program: Program, request: Request) -> Request:
         """Return the request, with a problem that the pure core cannot detect."""
         if not self.asks_for_secrets(program) or request.problem is not None or self._secrets is None:
             return request
@@ -299,11 +284,7 @@ class Engine:
     ) -> Answer:
         """Put an input while a crash is known, or may have happened. Raises BegunElsewhere if another server begins it."""
         is_kept = self.live.kept(execution_id) is not None
-        records = quarantine.must_record(execution_id, given, is_kept=is_kept)
-        if records or quarantine.is_begun_elsewhere(execution_id):
-            await quarantine.settled(execution_id)
-            # The server that had begun the work may have died meanwhile.
-            records = records or quarantine.must_record(execution_id, given, is_kept=is_kept)
+        records = await quarantine.must_record(execution_id, given, is_kept=is_kept)
         if quarantine.is_held(execution_id):
             refused = await quarantine.refusal(execution_id, given)
             if refused is not None:
@@ -434,7 +415,7 @@ class Engine:
                 deliveries = end_notices(live.program.plan, live.state, batch.events, live.record.new)
                 append = batch.append(live.state, expected=head, extend=extend, deliveries=deliveries)
                 try:
-                    appended = await self._append(append)
+                    appended = await self.append(append)
                 except EventIdTaken:
                     # Deciding again would have the same result: the sender of the id must compare with the recorded
                     # event.
@@ -569,14 +550,15 @@ class Engine:
         if batch.events:
             try:
                 deliveries = end_notices(live.program.plan, live.state, batch.events, live.record.new)
-                await self._append(batch.append(live.state, expected=head, deliveries=deliveries))
+                await self.append(batch.append(live.state, expected=head, deliveries=deliveries))
             finally:
                 self.live.drop(execution_id)
             self.committed(live, batch)
         for asked in batched:
             asked.answer(Answer(Refused("closed", message)))
 
-    async def _append(self, append: Append) -> Appended:
+    async def append(self, append: Append) -> Appended:
+        """Commit one transaction."""
         if self._measured is None:
             return await self.store.append(append)
         began = self.clock.monotonic()
@@ -640,7 +622,11 @@ class Engine:
 
     def keep_snapshot(self, live: Live) -> None:
         """Write a snapshot of a state that is exactly what was committed. Nothing waits for it."""
-        body = self.snapshots.taken(live.pace, live.state)
+        if self._quarantine is None:
+            body = self.snapshots.taken(live.pace, live.state)
+        else:
+            encode = partial(self.snapshots.taken, live.pace, live.state)
+            body = self._quarantine.snapshot(live.state.execution_id, encode)
         if body is not None:
             self._later(self.snapshots.write(live.state.execution_id, live.state.head, live.program.digest, body))
 

@@ -8,8 +8,8 @@ individually afterwards. So a group saves work in the common case, and nothing e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -58,6 +58,8 @@ class Start(NamedTuple):
     program: Program
     new: NewExecution
     request: Request
+    #: what repeated attempts have in common: see `Engine.start`
+    content: Mapping[str, Any]
 
 
 class Groups:
@@ -90,8 +92,13 @@ class Groups:
         for index, start in enumerate(starts):
             if index and index % _TURN == 0:
                 await asyncio.sleep(0)
-            if not engine.asks_for_secrets(start.program) and not engine.deciding.is_heavy(start.program):
-                decided += self._first(index, start)
+            mark = engine.starts.mark(start.new, start.content)
+            if not (
+                engine.asks_for_secrets(start.program)
+                or engine.deciding.is_heavy(start.program)
+                or engine.is_watched(mark)
+            ):
+                decided += self._first(index, start, mark)
         answers: dict[int, int | Exception] = {}
         outcomes = await engine.append_all([decision.append for decision in decided]) if decided else []
         for decision, outcome in zip(decided, outcomes, strict=True):
@@ -108,11 +115,11 @@ class Groups:
         answers.update(zip(left, usual, strict=True))
         return [answers[index] for index in range(len(starts))]
 
-    def _first(self, index: int, start: Start) -> Iterator[_First]:
+    def _first(self, index: int, start: Start, mark: int) -> Iterator[_First]:
         """Yield the first decision of a run; nothing if it must be made individually."""
         state = State(execution_id=self._engine.minter.next_id())
         try:
-            batch = self._engine.deciding.at_once(start.program, state, [(start.request, None)])
+            batch = self._engine.deciding.at_once(start.program, state, [(start.request, None)], marked_as=mark)
         except (Exception, OutOfTurn):  # noqa: BLE001 - it comes again on the usual way, which knows what to do
             return
         deliveries = end_notices(start.program.plan, state, batch.events, start.new)

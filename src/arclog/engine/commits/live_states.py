@@ -15,7 +15,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
-from arclog.engine.commits.quarantine import READING, BegunElsewhere, Quarantine
+from arclog.engine.commits.marked_work import READING
+from arclog.engine.commits.quarantine import BegunElsewhere, Quarantine
 from arclog.engine.commits.snapshots import Pace, Snapshots, encode_state
 from arclog.engine.commits.turns import Turns
 from arclog.engine.runs.compile_cache import Compiled
@@ -232,10 +233,7 @@ class LiveStates:
         quarantine = self.quarantine
         if quarantine is None:
             return await self._fold(execution_id, at)
-        records = quarantine.must_record(execution_id, None, is_kept=False)
-        if records or quarantine.is_begun_elsewhere(execution_id):
-            await quarantine.settled(execution_id)
-            records = records or quarantine.must_record(execution_id, None, is_kept=False)
+        records = await quarantine.must_record(execution_id, None)
         if why := quarantine.unread(execution_id):
             raise Poisoned(f"execution {execution_id}: {why}")
         if not records:

@@ -18,28 +18,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-from zlib import crc32
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from arclog.core.boundary.inputs import (
-    Continue,
-    GivenBack,
-    Input,
-    LeaseEnded,
-    Reclaimed,
-    Refused,
-    Signal,
-    TimerFired,
-    WorkReported,
-)
+from arclog.core.boundary.inputs import Continue, Input, LeaseEnded, Refused, Signal, TimerFired
+from arclog.engine.commits.marked_work import READING, SNAPSHOT, Steps, Stepwise, activity, was_claimed_before, work_of
 from arclog.model.errors import ArclogError, Conflict
 from arclog.model.events import Event
 from arclog.model.ids import MICROS
 from arclog.model.status import PENDING
-from arclog.ports.storage.marks import ATTEMPT, HELD_SLOTS, STEP_SLOT, Crash, CrashBook, Marks
+from arclog.ports.storage.marks import ATTEMPT, HELD_SLOTS, Crash, CrashBook, Marks
 from arclog.ports.storage.store import Append, ExecutionRecord
 
 if TYPE_CHECKING:
@@ -73,41 +63,6 @@ _CLOSE_S = 2.0
 _OF_DUTIES = (TimerFired, LeaseEnded, Continue)
 #: Whether the current request was sent before and not answered.
 REPEATED: ContextVar[bool] = ContextVar("repeated", default=False)
-#: Work that is not an input: reading the log.
-READING = 1
-_NAMES = {READING: "read its log"}
-_KINDS: dict[type, tuple[int, str]] = {
-    WorkReported: (2, "took in a worker's report"),
-    TimerFired: (3, "fired a timer"),
-    LeaseEnded: (4, "ended a lost lease"),
-    Reclaimed: (5, "handed a command to another worker"),
-    GivenBack: (6, "took a command back"),
-    Continue: (7, "went on with it"),
-    Signal: (8, "took in a signal"),
-}
-_OTHER = (9, "decided on it")
-
-
-def work_of(given: Input) -> int:
-    """Identify an input that is repeated after a crash: its kind, and its command or timer."""
-    kind = _KINDS.get(type(given), _OTHER)[0]
-    if isinstance(given, TimerFired):
-        return kind | crc32(given.timer_id.encode()) << 8
-    if isinstance(given, Signal):
-        return kind | crc32(given.signal.encode()) << 8
-    return kind | (getattr(given, "command_id", 0) & 0xFFFF_FFFF_FFFF) << 8
-
-
-def _activity(work: int) -> str:
-    kind = work & 0xFF & ~ATTEMPT
-    if kind in _NAMES:
-        return _NAMES[kind]
-    return next((name for number, name in _KINDS.values() if number == kind), _OTHER[1])
-
-
-def was_claimed_before(given: Input | None) -> bool:
-    """Return whether an input reports a command that was claimed before: a server may have died of its earlier report."""
-    return isinstance(given, WorkReported) and given.fence > 1
 
 
 class BegunElsewhere(Exception):
@@ -125,51 +80,9 @@ def _in_quarantine(crashes: Iterable[Crash]) -> dict[int, Crash]:
     return {crash.execution_id: crash for crash in sorted(held, key=lambda crash: crash.work == READING)}
 
 
-class _Steps:
-    """The mark of the commit or the reading of a log whose code runs now."""
-
-    def __init__(self, marks: Marks) -> None:
-        self._marks = marks
-        self.current: tuple[int, int] | None = None
-
-    def set(self, mark: tuple[int, int] | None) -> None:
-        self.current = mark
-        if mark is None:
-            self._marks.end(STEP_SLOT)
-        else:
-            self._marks.begin(STEP_SLOT, *mark)
-
-
-class _Stepwise(Generic[T]):
-    """Runs a coroutine with a mark that is set while its code runs, and not while it waits."""
-
-    def __init__(self, steps: _Steps, execution_id: int, work: int, doing: Coroutine[Any, Any, T]) -> None:
-        self._steps = steps
-        self._mark = (execution_id, work)
-        self._doing = doing
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        doing = self._doing
-        answer: Any = None
-        problem: BaseException | None = None
-        while True:
-            outer = self._steps.current
-            self._steps.set(self._mark)
-            try:
-                awaited = doing.send(answer) if problem is None else doing.throw(problem)
-            except StopIteration as ended:
-                result: T = ended.value
-                return result
-            finally:
-                self._steps.set(outer)
-            answer, problem = None, None
-            try:
-                answer = yield awaited
-            except GeneratorExit:
-                doing.close()
-                raise
-            except BaseException as raised:  # noqa: BLE001 - it belongs to the coroutine
-                problem = raised
+def _deaths(crash: Crash) -> str:
+    unrecorded = ", the first time without a record of its work" if crash.presumed else ""
+    return f"poison: arclog died {crash.count} times in a row while it {activity(crash.work)}{unrecorded}"
 
 
 class Quarantine:
@@ -191,7 +104,7 @@ class Quarantine:
         #: the attempts to delete them
         self._ending: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._free_slots = list(HELD_SLOTS)
-        self._steps = _Steps(marks)
+        self._steps = Steps(marks)
         #: records of other servers: how often they were renewed, and since when that has not changed
         self._others: dict[tuple[int, int], tuple[int, float]] = {}
         #: when the records of others were last read
@@ -204,6 +117,9 @@ class Quarantine:
         self._gone_after_s = engine.settings.number("engine.duty_lease_s")
         self._look_s = min(_LOOK_S, self._gone_after_s / 3)
         self._alone = asyncio.Lock()
+        #: records are written one after another: a statement that is sent later may be executed first, on another
+        #: connection, and a record that is written after it was deleted would look like a crash
+        self._in_order = asyncio.Lock()
         #: several callers may find the same record, which is counted once
         self._counting = asyncio.Lock()
         self.begin = marks.begin
@@ -239,7 +155,7 @@ class Quarantine:
         for record in recorded:
             run, work = record.execution_id, record.work
             was = "while its code was running" if run in running else "between two steps of that work"
-            log.warning("execution %s: a process of this server that %s died %s", run, _activity(work), was)
+            log.warning("execution %s: a process of this server that %s died %s", run, activity(work), was)
             if run not in running:
                 await book.excuse_attempt(run, work | ATTEMPT, now)
             elif work & ATTEMPT:
@@ -268,7 +184,8 @@ class Quarantine:
         self._looked_at = now
         for key in [key for key in self._ended if key not in self._ending]:
             self._end_later(self._book, key)
-        await self._look(list(self._attempts))
+        began = self._engine.clock.monotonic()
+        self._learn(await asyncio.shield(self._later(self._renew(self._book))), began)
         await self._count_attempts(self._book)
         if any(crash.presumed for crash in self._crashes.values()):
             await self._book.vouch([self._owner], (), self._engine.clock.now())
@@ -282,11 +199,17 @@ class Quarantine:
                 self._resuming.add(crash.execution_id)
                 self._later(self._resume(self._book, crash))
 
-    async def _look(self, attempts: Sequence[tuple[int, int]] = ()) -> None:
-        """Read all crashes and records. Renews `attempts`, the records of this server."""
+    async def _renew(self, book: CrashBook) -> list[Crash]:
+        """Renew the records of work in progress here. Returns all crashes and records."""
+        async with self._in_order:
+            now = self._engine.clock.now()
+            return await book.renew_attempts(list(self._attempts), self._owner, now, now - _IN_A_ROW_US)
+
+    async def _look(self) -> None:
+        """Read all crashes and records."""
         if self._book is not None:
             now, began = self._engine.clock.now(), self._engine.clock.monotonic()
-            self._learn(await self._book.renew_attempts(attempts, self._owner, now, now - _IN_A_ROW_US), began)
+            self._learn(await self._book.renew_attempts((), self._owner, now, now - _IN_A_ROW_US), began)
 
     def _learn(self, known: Sequence[Crash], began: float) -> None:
         self._crashes = {(crash.execution_id, crash.work): crash for crash in known if crash.execution_id != _NO_RUN}
@@ -321,8 +244,18 @@ class Quarantine:
         """Return whether inputs need no check: no crash is known, and no request was sent twice."""
         return not (self._crashes or self._held or self._others or self._careful_until or REPEATED.get())
 
-    def must_record(self, execution_id: int, given: Input | None, *, is_kept: bool) -> bool:
-        """Return whether work may have killed another server. `given` is None if the log is read."""
+    async def must_record(self, execution_id: int, given: Input | None, *, is_kept: bool = False) -> bool:
+        """Return whether work may have killed another server, after that server has finished it or is known to be gone.
+        `given` is None if the log is read. `is_kept` means that the run is in memory, or that nobody else begins it.
+        """
+        records = self._may_have_killed(execution_id, given, is_kept=is_kept)
+        if not records and not self.is_begun_elsewhere(execution_id):
+            return False
+        await self.settled(execution_id)
+        # The server that had begun the work may have died meanwhile.
+        return records or self._may_have_killed(execution_id, given, is_kept=is_kept)
+
+    def _may_have_killed(self, execution_id: int, given: Input | None, *, is_kept: bool) -> bool:
         if self._book is None:
             return False
         if (
@@ -371,7 +304,7 @@ class Quarantine:
         """
         if self._book is None:
             return doing
-        return _Stepwise(self._steps, execution_id, work, doing)
+        return Stepwise(self._steps, execution_id, work, doing)
 
     @contextmanager
     def throughout(self) -> Iterator[None]:
@@ -401,20 +334,22 @@ class Quarantine:
         another server was first, or if the run is in quarantine meanwhile.
         """
         key = (execution_id, work | ATTEMPT)
-        begun = {each for run, each in self._attempts if run == execution_id}
-        # The log is also read as a part of other work, which is recorded.
-        if self._book is None or key[1] in begun or (work == READING and begun):
+        if self._book is None or self._is_recorded(key):
             yield
             return
         alone = await self._acquired()
         try:
+            if self._is_recorded(key):  # meanwhile
+                yield
+                return
             # An older record of the same work must not be deleted after the new one is written.
             if (ending := self._ending.pop(key, None)) is not None:
                 await asyncio.wait({ending})
             self._ended.pop(key, None)
             has_begun = False
             try:
-                known = await self._book.begin_attempt(*key, self._owner, self._engine.clock.now())
+                # It is written even if the caller is cancelled, so that it can be deleted afterwards.
+                known = await asyncio.shield(self._later(self._begin(self._book, key)))
                 if not self._may_begin(key, known):
                     raise BegunElsewhere
                 self._attempts.add(key)
@@ -431,6 +366,12 @@ class Quarantine:
             if alone:
                 self._alone.release()
 
+    def _is_recorded(self, key: tuple[int, int]) -> bool:
+        """Return whether work has a record already. A log is also read as a part of other work on its run."""
+        return key in self._attempts or (
+            key[1] == READING | ATTEMPT and any(run == key[0] for run, _ in self._attempts)
+        )
+
     def _may_begin(self, key: tuple[int, int], known: Sequence[Crash]) -> bool:
         """Return whether this server has the record of some work, and the run is not in quarantine since it was checked."""
         of_run = [crash for crash in known if crash.execution_id == key[0]]
@@ -446,6 +387,10 @@ class Quarantine:
         except TimeoutError:
             return False
 
+    async def _begin(self, book: CrashBook, key: tuple[int, int]) -> list[Crash]:
+        async with self._in_order:
+            return await book.begin_attempt(*key, self._owner, self._engine.clock.now())
+
     def _end_later(self, book: CrashBook, key: tuple[int, int]) -> asyncio.Task[None]:
         self._ending[key] = ending = self._later(self._end(book, key))
         ending.add_done_callback(lambda _: self._ending.pop(key, None))
@@ -453,7 +398,8 @@ class Quarantine:
 
     async def _end(self, book: CrashBook, key: tuple[int, int]) -> None:
         """Delete the record of finished work. If the store is unavailable, `look` tries again."""
-        await book.end_attempt(*key, self._owner, withdraw=self._ended.get(key, False))
+        async with self._in_order:
+            await book.end_attempt(*key, self._owner, withdraw=self._ended.get(key, False))
         self._ended.pop(key, None)
 
     async def settled(self, execution_id: int) -> None:
@@ -502,6 +448,16 @@ class Quarantine:
             if self._book is not None:
                 self._later(self._book.forget_crash(execution_id, work))
 
+    def snapshot(self, execution_id: int, encode: Callable[[], T]) -> T:
+        """Encode a snapshot with a mark."""
+        self.begin(0, execution_id, SNAPSHOT)
+        try:
+            return encode()
+        finally:
+            self.end(0)
+            if self._crashes:
+                self._forget(execution_id, SNAPSHOT)
+
     def unread(self, execution_id: int) -> str:
         """Return why a run's log is not read; '' if it is."""
         crash = self._held.get(execution_id) if self._held else None
@@ -548,11 +504,12 @@ class Quarantine:
     @staticmethod
     def reason(crash: Crash) -> str:
         """The message for an operator."""
-        unrecorded = ", the first time without a record of its work" if crash.presumed else ""
-        return (
-            f"poison: arclog died {crash.count} times in a row while it {_activity(crash.work)}{unrecorded}; the run is in "
-            f"quarantine, and `arclog resume {crash.execution_id}` continues it"
-        )
+        return f"{_deaths(crash)}; the run is in quarantine, and `arclog resume {crash.execution_id}` continues it"
+
+    def start_refusal(self, start: int) -> str:
+        """Return why a run is not begun, by its `start_id`; '' if it is."""
+        crash = self._held.get(start) if self._held else None
+        return "" if crash is None else f"{_deaths(crash)}; the run is not begun again"
 
     def _save(self) -> None:
         # Crashes that all servers share are in the store; the file in the home is for installations without a shared
@@ -578,6 +535,8 @@ class Quarantine:
 
     async def _pause(self, crash: Crash) -> None:
         engine, execution_id = self._engine, crash.execution_id
+        if execution_id < 0:
+            return  # the run was never begun
         record = await engine.store.execution(execution_id)
         if record is None or record.now.terminal_event is not None:
             self.release(execution_id)

@@ -58,6 +58,8 @@ class Duty:
         #: when to ask again for a duty that another server has
         self._ask_at = 0.0
         self._given_up = False
+        #: another server had the duty and is gone, and `took_over` has not succeeded yet
+        self._is_left = False
         self._asking = asyncio.Lock()
 
     async def has(self) -> bool:
@@ -87,10 +89,11 @@ class Duty:
         # Counted from before the request: however long the store takes, the lease is not assumed to be longer than
         # recorded.
         try:
-            was_left = not had and await self._was_left(now)
+            self._is_left = self._is_left or (not had and await self._was_left(now))
             mine = await self._book.lease_duty(self.name, self.owner, now, until)
-            if mine and was_left and self._took_over is not None:
+            if mine and self._is_left and self._took_over is not None:
                 await self._took_over()
+            self._is_left = False
             if had and not mine and self._lost is not None:
                 await self._lost()
         except BaseException:

@@ -244,14 +244,16 @@ _MAX_CONFLICTS = 20
 
 
 async def declared_schedules(engine: Engine, plan: Plan, path: str, scope: Scope) -> list[Schedule]:
-    """Return the schedules of a plan. Raises RequestRejected if one can never fire, Conflict if another playbook has
-    its name.
+    """Return the schedules of a plan. Raises RequestRejected if one can never fire or there are too many, Conflict if
+    another playbook has its name.
     """
     if not plan.schedules:
         return []
-    from arclog.core.boundary import schedules as rules  # only the registration of schedules needs it
+    from arclog.core.boundary import schedules as rules  # only the registration of schedules needs them
+    from arclog.engine.runs.schedules import take_room
 
     schedules: list[Schedule] = []
+    new = 0
     for entry in plan.schedules:
         schedule = Schedule(
             tenant=scope.tenant,
@@ -277,6 +279,9 @@ async def declared_schedules(engine: Engine, plan: Plan, path: str, scope: Scope
                 f"schedule {schedule.name} belongs to {known.path}; give it another name under executor.spec.schedules"
             )
         schedules.append(schedule)
+        new += known is None
+    if new:
+        await take_room(engine, scope.tenant, new)
     return schedules
 
 

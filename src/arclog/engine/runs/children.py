@@ -502,7 +502,7 @@ async def start_child(engine: Engine, parent: State, record: ExecutionRecord, wa
         file=beside(parent.file, str(config["file"])) if "file" in config else "",
     )
     try:
-        await engine.start(program, new, request, wait.child)
+        await engine.start(program, new, request, execution_id=wait.child)
     except Conflict:
         log.info("child %s of %s was already started", wait.child, parent.execution_id)
     return None

@@ -45,6 +45,8 @@ _PAGE = 256
 _BLOCKED = 5 * MICROS
 #: Maximum number of schedules that are woken when a run ends.
 _MOST_BLOCKED = 10_000
+#: The schedules of a tenant are counted once for so many that are added here.
+_COUNTED_EVERY = 100
 #: Number of times that a change is repeated after it lost against another.
 _MAX_CONFLICTS = 20
 
@@ -254,7 +256,8 @@ class Scheduler:
             created_at=self._engine.clock.now(),
             idempotency_key=schedule.key(due),
         )
-        return Start(program, new, Request(plan.path, plan.version, workload, scope.label, problem=refusal))
+        request = Request(plan.path, plan.version, workload, scope.label, problem=refusal)
+        return Start(program, new, request, schedule.workload)
 
     async def _playbook(self, scope: Scope, path: str, version: int) -> tuple[PlanRecord, Program]:
         """Return the playbook that a schedule starts. Schedules of one page with the same playbook share the lookup."""
@@ -349,6 +352,7 @@ class EngineSchedules:
         if encoded_size({"workload": new.workload}) > cap:
             raise RequestRejected(f"the schedule's workload takes more than {cap} bytes (limits.max_payload_bytes)")
         schedule = rules.resumed(schedule, now)
+        await take_room(engine, scope.tenant, 1)
         await engine.store.add_schedule(schedule)
         return view_of(schedule)
 
@@ -420,6 +424,21 @@ class EngineSchedules:
 
     def _is_reached(self, schedule: Schedule) -> bool:
         return self._boundary.sees(Scope(schedule.tenant, schedule.project, schedule.environment))
+
+
+async def take_room(engine: Engine, tenant: str, new: int) -> None:
+    """Check that a tenant may have `new` more schedules. Raises RequestRejected if it may not."""
+    room = engine.schedule_room.get(tenant, 0)
+    if room < new:
+        most = engine.settings.integer("schedules.max_per_tenant")
+        known = await engine.store.count_schedules(tenant)
+        if known + new > most:
+            raise RequestRejected(
+                f"tenant {tenant} has {known} schedules and cannot have {new} more: schedules.max_per_tenant is {most}. "
+                "Remove schedules that are not needed (`arclog schedule rm NAME`), or raise the setting"
+            )
+        room = min(most - known, max(_COUNTED_EVERY, new))
+    engine.schedule_room[tenant] = room - new
 
 
 async def _to_run(engine: Engine, scope: Scope, path: str, version: int) -> tuple[PlanRecord, Program]:

@@ -123,7 +123,7 @@ class Starts:
         execution_id = await engine.new_id()
         await keeper.keep(execution_id, new.scope.label, secrets)
         try:
-            return await engine.start(program, new, given, execution_id)
+            return await engine.start(program, new, given, execution_id=execution_id)
         except BaseException:
             await keeper.forget(execution_id, new.scope.label, list(secrets))
             raise

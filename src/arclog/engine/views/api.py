@@ -615,7 +615,9 @@ class EngineApi:
                 file=asked.get("file", ""),
             )
             try:
-                return "", str(await engine.start(program, new, given))
+                started = await engine.start(program, new, given, {"retry": key})
+                engine.starts.forget(new, given.workload)
+                return "", str(started)
             except Conflict:  # a concurrent request with the same signal was faster
                 known = await engine.store.by_idempotency_key(old.scope, key)
                 if known is None:

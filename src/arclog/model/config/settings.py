@@ -248,6 +248,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("server.public_url", "", "address", "Public address of the servers for browsers, e.g. https://arclog.example, if it differs from the address they listen on. OIDC sign-in returns there, and with https, cookies are sent over TLS only."),
     Setting("server.drain_s", 10.0, "seconds", "Time that requests in progress get when the server stops.", 0.0),
     Setting("schedules.max_catch_up", 100, "times", "Maximum number of times of one schedule that may be queued: missed ones (catch_up: all), overlapping ones (overlap: queue) and backfills.", 1),
+    Setting("schedules.max_per_tenant", 10_000, "schedules", "Maximum number of schedules of one tenant; more are refused. Schedules are counted once for every 100 that a server adds.", 1),
     Setting("schedules.late_s", 60.0, "seconds", "A scheduled time that was not handled for this long counts as missed and is subject to `catch_up`.", 1.0),
     Setting("schedules.lease_s", 30.0, "seconds", "Lease of a server on a schedule that is due.", 1.0),
     Setting("server.max_body_bytes", 8 * MIB, "bytes", "Largest body of a request; a larger one is answered with 413.", 1 * KIB),

@@ -3,7 +3,8 @@
 - `begin` and `end` must be cheap: they surround every decision. The next process sees a mark even if this one is killed
   between two instructions; a mark need not outlive the machine.
 - Each slot holds one mark. Slot 0 belongs to the event loop, the next ones to threads. `STEP_SLOT` names the commit or the
-  reading of a log whose code runs now, and `HELD_SLOTS` the work that waits for something that may kill the process, too.
+  reading of a log whose code runs now, `HELD_SLOTS` the work that waits for something that may kill the process, too, and
+  `WRITE_SLOT` the append that is being written.
 - `crashes` are the marks of processes that died, added up over earlier processes. Servers that share a store count
   together in its `CrashBook`: each adds the crashes of its own home.
 """
@@ -21,8 +22,10 @@ SLOTS = 16
 STEP_SLOT = SLOTS
 #: The slots of work that waits for a thread, or for a page of a log.
 HELD_SLOTS = range(STEP_SLOT + 1, STEP_SLOT + 17)
+#: The slot of the append that a store's own thread writes.
+WRITE_SLOT = HELD_SLOTS.stop
 #: Number of marks at the same time.
-ALL_SLOTS = HELD_SLOTS.stop
+ALL_SLOTS = WRITE_SLOT + 1
 #: A bit of a work's number: the work has begun and has a record. It is a crash only if its server is gone.
 ATTEMPT = 0x80
 

@@ -27,6 +27,9 @@ class ScheduleStore(Protocol):
     async def schedules(self, tenant: str = "", *, after: str = "", limit: int = 1000) -> Sequence[Schedule]:
         """Return the schedules of a tenant (or of all) by tenant and name, after a name."""
 
+    async def count_schedules(self, tenant: str) -> int:
+        """Return the number of schedules of a tenant."""
+
     async def late_schedules(self, before: int, limit: int = 1000) -> Sequence[Schedule]:
         """Return schedules that were due by then, leased or not; the most recently due first."""
 

@@ -33,6 +33,7 @@ from arclog.model.ids import MAX_ID
 from arclog.ports.storage.access import AccessBook
 from arclog.ports.storage.catalog import CatalogStore
 from arclog.ports.storage.duties import DutyBook
+from arclog.ports.storage.marks import Marks
 from arclog.ports.storage.outbox import NewDelivery, OutboxStore
 from arclog.ports.storage.pools import PoolBook
 from arclog.ports.storage.schedules import ScheduleStore
@@ -301,6 +302,8 @@ class Append(Struct, frozen=True):
     max_event_bytes: int = 0
     #: for a log from another store: the id of each event
     ids: Sequence[int] = ()
+    #: the run and the work that are marked while the events are encoded and, by SQLite, written (`keep_marks`)
+    mark: tuple[int, int] | None = None
 
 
 class Appended(Struct, frozen=True):
@@ -400,6 +403,9 @@ class Store(
         """Finish pending writes, then close the store."""
 
     # -- the log ------------------------------------------------------------------------------------------------------
+
+    async def keep_marks(self, marks: Marks) -> None:
+        """Write the mark of an append (`Append.mark`) while the store's code works on it, which may kill the process."""
 
     async def append(self, append: Append) -> Appended:
         """Commit one transaction.

@@ -75,6 +75,10 @@ class Duties(Tables):
         keys = sorted(key for key in self._schedules if tenant in {"", key[0]} and key[1] > after)
         return [self._schedules[key] for key in keys[:limit]]
 
+    async def count_schedules(self, tenant: str) -> int:
+        self._check_open()
+        return sum(of == tenant for of, _ in self._schedules)
+
     async def late_schedules(self, before: int, limit: int = 1000) -> list[Schedule]:
         self._check_open()
         late = sorted(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from arclog.model.errors import Conflict, InvariantBroken
 from arclog.model.events import REGISTRY
 from arclog.model.ids import node_of
+from arclog.ports.storage.marks import Marks
 from arclog.ports.storage.store import (
     Append,
     Appended,
@@ -39,6 +40,9 @@ from arclog.stores.searching import Key, MarkRow, ScannedRow, search
 
 
 class Log(Executions, Work, Duties):
+    async def keep_marks(self, marks: Marks) -> None:
+        self._codec.marks = marks
+
     async def append(self, append: Append) -> Appended:
         self._check_open()
         derived = self._codec.derive(append)

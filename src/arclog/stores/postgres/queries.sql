@@ -1149,5 +1149,5 @@ DELETE FROM arclog.crashes WHERE execution_id = $1 AND work = $2 AND count = 0 A
 DELETE FROM arclog.crashes WHERE execution_id = $1 AND (work = $2::bigint OR ($2::bigint = 0 AND work & $3::bigint = 0))
 
 -- name: forget_crashes
--- Crashes that are far apart are not in a row; a run that is paused stays known.
-DELETE FROM arclog.crashes WHERE at < $1 AND paused_at = 0
+-- Crashes that are far apart are not in a row; a run that is paused stays known, and so does one that is not begun (a negative id).
+DELETE FROM arclog.crashes WHERE at < $1 AND paused_at = 0 AND (execution_id >= 0 OR count < 2)

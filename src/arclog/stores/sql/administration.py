@@ -64,6 +64,9 @@ class Duties(SqlPart):
             return _decoded(await self._list("schedules_of_tenant", tenant, after, limit))
         return _decoded(await self._list("schedules", after, limit))
 
+    async def count_schedules(self, tenant: str) -> int:
+        return int((await self._read("count_schedules", tenant))[0][0])
+
     async def late_schedules(self, before: int, limit: int = 1000) -> list[Schedule]:
         return _decoded(await self._list("late_schedules", before, limit))
 

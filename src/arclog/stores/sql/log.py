@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from arclog.model.events import REGISTRY
+from arclog.ports.storage.marks import Marks
 from arclog.ports.storage.store import EventMatches, EventQuery, Ingested, LogBatch, Mark, StoredEvent
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.sql.part import SqlPart
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 class Log(SqlPart):
     _search_rows: int
+
+    async def keep_marks(self, marks: Marks) -> None:
+        self._codec.marks = marks
 
     async def tail(self, *, after: int = 0, limit: int = 100) -> list[LogBatch]:
         return [

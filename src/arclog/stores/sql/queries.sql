@@ -337,6 +337,9 @@ SELECT body FROM arclog.schedules WHERE tenant = $1 AND name = $2
 -- name: schedules
 SELECT body FROM arclog.schedules WHERE name > $1 ORDER BY tenant, name LIMIT $2
 
+-- name: count_schedules
+SELECT count(*) FROM arclog.schedules WHERE tenant = $1
+
 -- name: late_schedules
 SELECT body FROM arclog.schedules WHERE wakes_at <= $1 ORDER BY wakes_at DESC LIMIT $2
 

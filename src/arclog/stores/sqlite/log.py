@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MAX_ID
+from arclog.ports.storage.marks import WRITE_SLOT
 from arclog.ports.storage.store import Append, Appended, StoredEvent
 from arclog.ports.storage.task_logs import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogLine, log_size
 from arclog.stores.rows import Codec, bits_of
@@ -36,8 +37,18 @@ _FEW = 64
 
 class Log(SqlLog, SqlitePart):
     async def append(self, append: Append) -> Appended:
-        derived = self._codec.derive(append)
-        return await self._writer.do(lambda tx: write_append(tx, append, derived))
+        derived, marks, mark = self._codec.derive(append), self._codec.marks, append.mark
+        if marks is None or mark is None:
+            return await self._writer.do(lambda tx: write_append(tx, append, derived))
+
+        def write(tx: Tx) -> Appended:
+            marks.begin(WRITE_SLOT, *mark)
+            try:
+                return write_append(tx, append, derived)
+            finally:
+                marks.end(WRITE_SLOT)
+
+        return await self._writer.do(write)
 
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         if len(appends) < GROUPED:

@@ -165,3 +165,12 @@ async def test_the_marks_of_dead_processes_are_counted_with_their_vouchers(postg
     await store.count_attempt(5, 3 | ATTEMPT, 0, 100, 2)
     await store.vouch(["first", "second"], [(5, 3)], 100)
     assert await the_crash(store) == (3, 2, 0, 0), "a mark of the same work confirms what was presumed"
+
+
+async def test_a_run_that_is_not_begun_stays_known(postgres, opened):
+    store = await opened(postgres)
+    await store.add_crashes([(-5, 11), (-5, 11), (-6, 11), (7, 3), (7, 3)], 100, 0)
+    known = await store.add_crashes([], 300, 200)
+    assert [(crash.execution_id, crash.count) for crash in known] == [(-5, 2)]
+    await store.forget_crash(-5)
+    assert await store.add_crashes([], 300, 200) == []

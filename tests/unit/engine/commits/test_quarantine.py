@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from arclog.core.boundary.inputs import Signal, TimerFired
-from arclog.engine.commits.quarantine import REPEATED, work_of
+from arclog.engine.commits.marked_work import work_of
+from arclog.engine.commits.quarantine import REPEATED
 from arclog.model.errors import Poisoned, StoreUnavailable
 from arclog.ports.storage.marks import ATTEMPT, Crash
 from arclog.ports.storage.store import Append, Appended
@@ -345,6 +347,66 @@ def test_what_a_server_that_is_gone_had_begun_is_counted_once() -> None:
             await asyncio.gather(*(life.engine.take_care() for _ in range(3)))
             await asyncio.gather(seconds_pass(life, 8), *(life.engine.put(run, TimerFired("t")) for _ in range(3)))
             assert [crash.count for crash in book.runs.values()] == [2]
+
+    run_virtually(story())
+
+
+class OvertakenBook(Book):
+    """A book in a database with several connections: a write takes a while, also if its sender does not wait for it."""
+
+    def __init__(self, slow: str) -> None:
+        super().__init__()
+        self._slow = slow
+        self._writing: set[asyncio.Task[list[Crash]]] = set()
+
+    async def _later(self, name: str, writing: Coroutine[Any, Any, list[Crash]]) -> list[Crash]:
+        async def written() -> list[Crash]:
+            await asyncio.sleep(1.0 if name == self._slow else 0.0)
+            return await writing
+
+        task = asyncio.ensure_future(written())
+        self._writing.add(task)
+        return await asyncio.shield(task)
+
+    async def begin_attempt(self, execution_id: int, attempt: int, owner: str, at: int) -> list[Crash]:
+        return await self._later("begin", super().begin_attempt(execution_id, attempt, owner, at))
+
+    async def renew_attempts(self, attempts: Sequence[tuple[int, int]], owner: str, at: int, since: int) -> list[Crash]:
+        writing = Book.renew_attempts(self, attempts, owner, at, since)
+        return await self._later("renew" if attempts else "", writing)
+
+
+def test_a_record_that_is_renewed_while_its_work_ends_is_deleted() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = OvertakenBook("renew")
+            life = await serving(world, book)
+            run = await world.start()
+            quarantine = life.engine._quarantine
+            assert quarantine is not None
+            await asyncio.sleep(5)
+            async with quarantine.attempt(run, 3):
+                looking = asyncio.ensure_future(life.engine.look_at_crashes())
+                await asyncio.sleep(0.5)
+            looking.cancel()  # the server is stopped
+            await asyncio.sleep(5)
+            assert book.runs == {}
+
+    run_virtually(story())
+
+
+def test_a_record_whose_writing_is_cancelled_is_deleted() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = OvertakenBook("begin")
+            life = await serving(world, book)
+            run = await world.start()
+            REPEATED.set(True)
+            putting = asyncio.ensure_future(life.engine.put(run, Signal("PAUSE", "p1", "", "me")))
+            await asyncio.sleep(0.5)
+            putting.cancel()  # the client has gone
+            await asyncio.sleep(5)
+            assert book.runs == {}
 
     run_virtually(story())
 
@@ -927,3 +989,31 @@ class InterruptedBook(Book):
     async def begin_attempt(self, execution_id: int, attempt: int, owner: str, at: int) -> list[Crash]:
         await super().begin_attempt(execution_id, attempt, LOST, at)
         raise StoreUnavailable("away")
+
+
+def test_a_log_that_is_read_as_a_part_of_recorded_work_has_no_record_of_its_own() -> None:
+    """Also if the work begins while the reader waits for its turn: two records of one run would be two reasons."""
+
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            life = await serving(world, book)
+            run = await world.start()
+            quarantine = life.engine._quarantine
+            assert quarantine is not None
+            order: list[set[int]] = []
+
+            async def work(execution_id: int, number: int, seconds: float) -> None:
+                async with quarantine.attempt(execution_id, number):
+                    order.append({work for each, work in book.runs if each == run})
+                    await asyncio.sleep(seconds)
+
+            other = asyncio.ensure_future(work(run + 1, 3, 1))
+            await asyncio.sleep(0.1)
+            first = asyncio.ensure_future(work(run, 3, 10))
+            await asyncio.sleep(0.1)
+            await work(run, 1, 1)
+            assert order == [set(), {3 | ATTEMPT}, {3 | ATTEMPT}]
+            await asyncio.gather(other, first)
+
+    run_virtually(story())

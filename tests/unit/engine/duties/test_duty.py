@@ -169,3 +169,36 @@ async def test_a_server_that_was_only_slow_learns_that_it_was_taken_for_gone(
     clock.advance(LEASE_S)
     assert await a.has()
     assert calls == ["b took over", "a is back"], "a duty that was given up is no sign of a death"
+
+
+async def test_a_server_whose_store_goes_away_while_it_takes_over_is_told_when_it_is_back(
+    store: Asked, clock: FakeClock
+) -> None:
+    assert await duty(store, clock, "gone").has()
+    clock.advance(LEASE_S + 1)
+    calls: list[bool] = []
+
+    async def took_over() -> None:
+        calls.append(store.away)
+        if store.away:
+            raise StoreUnavailable("the store is away")
+
+    next_one = Duty(store, clock, "timers", "next", LEASE_S, took_over)
+    lease, asked = store.lease_duty, store.asked
+
+    async def leased_and_lost(duty: str, owner: str, now: int, until: int) -> bool:
+        leased = await lease(duty, owner, now, until)
+        store.away = True
+        return leased
+
+    store.lease_duty = leased_and_lost  # type: ignore[method-assign]  # the store goes away just after it
+    with pytest.raises(StoreUnavailable):
+        await next_one.has()
+    store.away, store.lease_duty = False, lease  # type: ignore[method-assign]  # as before
+    clock.advance(LEASE_S / 2)
+    assert await next_one.has()
+    assert calls == [True, False]
+    clock.advance(LEASE_S / 2)
+    assert await next_one.has()
+    assert calls == [True, False]
+    assert asked.count("next") == 3

@@ -123,3 +123,16 @@ async def test_a_workload_that_breaks_the_inputs_is_refused(place: Place) -> Non
 async def test_what_can_never_fire_is_found_by_check(place: Place, schedule: str, message: str) -> None:
     with pytest.raises(PlaybookError, match=message):
         await place.register(book(schedule))
+
+
+async def test_a_playbook_that_declares_too_many_schedules_is_not_registered(place: Place) -> None:
+    declared = [f"{{name: s{number}, cron: '0 6 * * *'}}" for number in range(3)]
+    place.engine.settings = Settings({"schedules.max_per_tenant": 2})
+    with pytest.raises(RequestRejected, match=r"has 0 schedules and cannot have 3 more: schedules.max_per_tenant is 2"):
+        await place.register(book(*declared))
+    assert await place.api.catalog() == []
+    for _ in range(2):
+        await place.register(book(*declared[:2]))
+    with pytest.raises(RequestRejected, match=r"schedules\.max_per_tenant"):
+        await place.register(book(*declared))
+    assert await place.names() == ["s0", "s1"]

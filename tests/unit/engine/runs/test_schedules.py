@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.ids import Minter
@@ -377,3 +378,36 @@ async def test_a_schedule_that_is_paused_while_it_fires_stays_paused(
     assert shown.paused
     assert shown.last_execution is not None
     assert await server.fired() == ["12:00"]
+
+
+async def test_a_tenant_has_a_bounded_number_of_schedules(store: MemoryStore, clock: FakeClock) -> None:
+    server = Server(store, clock, 1, **{"schedules.max_per_tenant": 3})
+    await server.api.execute(ExecuteRequest(PLAYBOOK))
+    names = ["a", "b", "c"]
+    for name in names:
+        await server.schedules.add(replace(NEW, name=name))
+    with pytest.raises(RequestRejected, match=r"has 3 schedules .* schedules.max_per_tenant is 3.*schedule rm"):
+        await server.schedules.add(replace(NEW, name="d"))
+    other = Server(store, clock, 2, **{"schedules.max_per_tenant": 3})
+    with pytest.raises(RequestRejected, match=r"schedules\.max_per_tenant"):
+        await other.schedules.add(replace(NEW, name="d"))
+    await server.schedules.remove("b")
+    await server.schedules.add(replace(NEW, name="d"))
+    assert [schedule.name for schedule in await server.schedules.list()] == ["a", "c", "d"]
+
+
+async def test_schedules_are_not_counted_each_time(
+    store: MemoryStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, counts = Server(store, clock, 1), []
+    await server.api.execute(ExecuteRequest(PLAYBOOK))
+    count = store.count_schedules
+
+    async def counted(tenant: str) -> int:
+        counts.append(tenant)
+        return await count(tenant)
+
+    monkeypatch.setattr(store, "count_schedules", counted)
+    for number in range(150):
+        await server.schedules.add(replace(NEW, name=f"s{number}"))
+    assert len(counts) == 2

@@ -46,6 +46,7 @@ class OperationRules(Rules):
             await store.add_schedule(schedule(name, tenant=tenant))
         assert [schedule.name for schedule in await store.schedules("acme")] == ["a", "b", "c"]
         assert [schedule.name for schedule in await store.schedules("acme", after="a", limit=1)] == ["b"]
+        assert [await store.count_schedules(tenant) for tenant in ("acme", "zeta", "other")] == [3, 1, 0]
         assert [(schedule.tenant, schedule.name) for schedule in await store.schedules()] == [
             ("acme", "a"),
             ("acme", "b"),

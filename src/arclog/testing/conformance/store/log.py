@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from arclog.model.errors import Conflict, EventTooLarge, InvariantBroken, RequestRejected, StoreUnavailable
 from arclog.model.events import Event
 from arclog.model.ids import compose
+from arclog.ports.storage.marks import Crash
 from arclog.ports.storage.store import (
     Append,
     Appended,
@@ -29,7 +31,54 @@ from arclog.testing.conformance.store.base import DONE, RUNNING, SCOPE, Rules, W
 # ── log ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class _Marks:
+    """Records marks instead of keeping them."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[int, int]] = []
+        self.slots: set[int] = set()
+
+    def begin(self, slot: int, execution_id: int, work: int) -> None:
+        self.begun.append((execution_id, work))
+        self.slots.add(slot)
+
+    def end(self, slot: int) -> None:
+        self.slots.discard(slot)
+
+    def crashes(self) -> list[Crash]:
+        return []
+
+    def left(self) -> list[tuple[int, int]]:
+        return []
+
+    def dead(self) -> list[str]:
+        return []
+
+    def judged(self) -> None: ...
+    def save(self, crashes: Sequence[Crash]) -> None: ...
+
+
 class LogRules(Rules):
+    async def test_an_append_has_its_mark_while_it_is_encoded(self, world: World) -> None:
+        marks = _Marks()
+        await world.store.keep_marks(marks)
+        first = await world.create(mark=(-5, 11))
+        await world.add(first, 1, event("step.scheduled", "a", 1))
+        assert set(marks.begun) == {(-5, 11)}, "an append without a mark writes none"
+        second = await world.create()
+        await world.store.append_all(
+            [
+                world.change(run, head, event("workflow.started"), mark=(run, 3))
+                for run, head in ((first, 2), (second, 1))
+            ]
+        )
+        assert set(marks.begun) == {(-5, 11), (first, 3), (second, 3)}
+        large = event("step.scheduled", "b", 1, payload={"args": {"a": "x" * 9000}})
+        with pytest.raises(EventTooLarge):
+            await world.store.append(world.change(first, 3, large, mark=(first, 4), max_event_bytes=1000))
+        assert marks.begun[-1] == (first, 4)
+        assert marks.slots == set(), "no mark is left"
+
     async def test_an_append_answers_with_its_seqs_and_the_stores_time(self, world: World) -> None:
         execution_id = await world.create(event("playbook.started"), event("workflow.started"))
         world.clock.advance(5)

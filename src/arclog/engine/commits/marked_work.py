@@ -1,0 +1,127 @@
+"""The work on runs that is marked, since it may kill the process: its numbers and names, and how it is marked while its
+code runs.
+
+Invariant: work that is repeated after a crash has the same number, and a run that is begun again the same `start_id`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Coroutine, Generator, Mapping
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from arclog.core.boundary.inputs import (
+    Continue,
+    Forked,
+    GivenBack,
+    Input,
+    LeaseEnded,
+    Reclaimed,
+    Request,
+    Signal,
+    TimerFired,
+    WorkReported,
+)
+from arclog.ports.storage.marks import ATTEMPT, STEP_SLOT, Marks
+from arclog.ports.storage.store import NewExecution
+
+T = TypeVar("T")
+
+#: Work that is not an input: reading the log, and encoding a snapshot.
+READING, SNAPSHOT = 1, 10
+_NAMES = {READING: "read its log", SNAPSHOT: "encoded a snapshot of its state"}
+_KINDS: dict[type, tuple[int, str]] = {
+    WorkReported: (2, "took in a worker's report"),
+    TimerFired: (3, "fired a timer"),
+    LeaseEnded: (4, "ended a lost lease"),
+    Reclaimed: (5, "handed a command to another worker"),
+    GivenBack: (6, "took a command back"),
+    Continue: (7, "went on with it"),
+    Signal: (8, "took in a signal"),
+    Request: (11, "decided how it begins"),
+    Forked: (12, "copied the events of another run"),
+}
+_OTHER = (9, "decided on it")
+
+
+def work_of(given: Input) -> int:
+    """Identify an input that is repeated after a crash: its kind, and its command or timer."""
+    kind = _KINDS.get(type(given), _OTHER)[0]
+    if isinstance(given, TimerFired):
+        return kind | crc32(given.timer_id.encode()) << 8
+    if isinstance(given, Signal):
+        return kind | crc32(given.signal.encode()) << 8
+    return kind | (getattr(given, "command_id", 0) & 0xFFFF_FFFF_FFFF) << 8
+
+
+def start_id(new: NewExecution, content: Mapping[str, Any]) -> int:
+    """Identify a run that does not exist yet by what it is to do, since each attempt to begin it has another id. The
+    number is negative: no run has it.
+    """
+    content_hash = hashlib.blake2b(f"{new.scope.label}\0{new.plan}\0".encode("utf-8", "replace"), digest_size=8)
+    with suppress(ValueError, TypeError, RecursionError):  # what cannot be encoded is refused later
+        content_hash.update(msgspec.json.encode(content))
+    return -1 - (int.from_bytes(content_hash.digest(), "big") >> 1)
+
+
+def activity(work: int) -> str:
+    kind = work & 0xFF & ~ATTEMPT
+    if kind in _NAMES:
+        return _NAMES[kind]
+    return next((name for number, name in _KINDS.values() if number == kind), _OTHER[1])
+
+
+def was_claimed_before(given: Input | None) -> bool:
+    """Return whether an input reports a command that was claimed before: a server may have died of its earlier report."""
+    return isinstance(given, WorkReported) and given.fence > 1
+
+
+class Steps:
+    """The mark of the commit or the reading of a log whose code runs now."""
+
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
+        self.current: tuple[int, int] | None = None
+
+    def set(self, mark: tuple[int, int] | None) -> None:
+        self.current = mark
+        if mark is None:
+            self._marks.end(STEP_SLOT)
+        else:
+            self._marks.begin(STEP_SLOT, *mark)
+
+
+class Stepwise(Generic[T]):
+    """Runs a coroutine with a mark that is set while its code runs, and not while it waits."""
+
+    def __init__(self, steps: Steps, execution_id: int, work: int, doing: Coroutine[Any, Any, T]) -> None:
+        self._steps = steps
+        self._mark = (execution_id, work)
+        self._doing = doing
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        doing = self._doing
+        answer: Any = None
+        problem: BaseException | None = None
+        while True:
+            outer = self._steps.current
+            self._steps.set(self._mark)
+            try:
+                awaited = doing.send(answer) if problem is None else doing.throw(problem)
+            except StopIteration as ended:
+                result: T = ended.value
+                return result
+            finally:
+                self._steps.set(outer)
+            answer, problem = None, None
+            try:
+                answer = yield awaited
+            except GeneratorExit:
+                doing.close()
+                raise
+            except BaseException as raised:  # noqa: BLE001 - it belongs to the coroutine
+                problem = raised
