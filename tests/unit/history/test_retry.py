@@ -80,7 +80,7 @@ workflow:
 
 @pytest.mark.parametrize("text", [*map(looped, SPECS.values()), NESTED], ids=[*SPECS, "nested"])
 def test_items_that_run_again_take_no_time_between_the_two_runs(text: str) -> None:
-    async def main() -> list[int]:
+    async def main() -> list[float]:
         async with World(text) as world:
             await world.run()
             await asyncio.sleep(5000)
