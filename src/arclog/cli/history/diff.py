@@ -130,8 +130,8 @@ def _playbooks_diff(options: Namespace, out: Out) -> int:
                 texts[word] = (entry.source, f"{path}@{entry.version}")
             if all(word in versions for word in words):
                 a, b = (versions[word] for word in words)
-                difference: CatalogDiff = await runtime.api.difference(a.path, a.version, b.version, b.path)
-                return difference
+                api: Api = runtime.api
+                return await api.difference(a.path, a.version, b.version, b.path)
             if not server_of(settings):
                 for word, entry in versions.items():
                     # A stored plan has the files that were beside the playbook when it was registered.
