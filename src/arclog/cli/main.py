@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 
+from arclog.cli import importer
 from arclog.cli.exits import FAILED, INVALID, OK, Usage
 
 
@@ -17,6 +18,7 @@ def main() -> None:
     """The entry point: run the command line and exit."""
     # Imports create many objects that live on and little garbage: the default thresholds cost 10 ms at start-up.
     gc.set_threshold(50_000, 20, 100)
+    importer.install()
     _open_closed_streams()
     code = command(sys.argv[1:])
     # Finalizing the interpreter takes 25 ms and has no effect outside this process.
