@@ -7,10 +7,12 @@ something of it is used; other importers get the module itself.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -21,26 +23,61 @@ from arclog.model.data.lazy import PatternOnDemand, pattern
 _FUNCTIONS = frozenset({"match", "fullmatch", "search", "split", "findall", "finditer", "sub", "subn"})
 
 
+#: module → functions that other modules take from it when they are imported, and values that they read then
+_CALLED_LATER = {"urllib.parse": ("quote_from_bytes",)}
+_VALUES: dict[str, dict[str, Any]] = {
+    "subprocess": {"PIPE": -1, "STDOUT": -2, "DEVNULL": -3},
+    "platform": {"system": lambda: os.uname().sysname},
+}
+
+
 def import_packages() -> None:
     """Import the packages that every command needs that opens a home or reads a playbook."""
     with _patterns_on_demand():
-        with (
-            _without("typing_extensions"),
-            _on_demand("msgspec.inspect"),
-        ):  # msgspec prefers typing_extensions to typing
+        # msgspec prefers typing_extensions to typing; uuid, which it needs, asks platform for the operating system
+        with _without("typing_extensions"), _on_demand("msgspec.inspect", "platform"):
             import msgspec  # noqa: F401 - later imports find it loaded
-        with _on_demand("ssl", "asyncio.sslproto", "inspect", "tokenize"):  # tokenize is used by linecache
+        with _on_demand(
+            "ssl", "asyncio.sslproto", "inspect", "tokenize", "subprocess"
+        ):  # tokenize is used by linecache
             import asyncio  # noqa: F401 - likewise
-        with _on_demand("ipaddress", "shutil"):  # of urllib.parse, which pathlib needs, and of tempfile
+        with _on_demand("urllib.parse", "shutil"):  # of pathlib and of tempfile
             import pathlib  # noqa: F401 - likewise
             import tempfile  # noqa: F401 - likewise
-        import gettext  # noqa: F401 - likewise; argparse needs it
-
+        with _untranslated():
+            import argparse  # noqa: F401 - likewise
         import yaml  # noqa: F401 - likewise
+
+
+@contextmanager
+def _untranslated() -> Iterator[None]:
+    """Modules imported meanwhile do not load gettext. arclog has no translations, so gettext would search the disk for
+    catalogs that do not exist, with each message.
+    """
+    if "gettext" in sys.modules:
+        yield
+        return
+    module: Any = ModuleType("gettext")
+    module.gettext = lambda message: message
+    module.ngettext = lambda singular, plural, count: singular if count == 1 else plural
+    sys.modules["gettext"] = module
+    try:
+        yield
+    finally:
+        del sys.modules["gettext"]
 
 
 class _OnDemand(ModuleType):
     """In the place of a module inside the modules that imported it: it imports the module when an attribute is read."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        vars(self).update(_VALUES.get(name, {}))
+        for function in _CALLED_LATER.get(name, ()):
+            setattr(self, function, partial(self._call, function))
+
+    def _call(self, function: str, *args: Any, **named: Any) -> Any:
+        return getattr(import_module(self.__name__), function)(*args, **named)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by the import system

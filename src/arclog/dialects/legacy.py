@@ -7,6 +7,7 @@ rendered with it, all others unchanged. If a name alone does not tell success fr
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -108,6 +109,7 @@ _STARTS = frozenset({"start", "started", "begin", "began", "enter", "entered", "
 _FAILS = frozenset({"fail", "failed", "error", "errored", "exception", "rejected", "timeout"})
 
 
+@lru_cache(256)
 def _of_family(name: str) -> Row | None:
     """Return the row of a family's verb that the table does not list."""
     match = _FAMILY.fullmatch(name) if len(name) <= _LONGEST_NAME else None

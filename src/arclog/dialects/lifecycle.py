@@ -59,6 +59,10 @@ TOOL_STATES = {"break": layers.BREAK, "jump": layers.NOOP}
 _ROWS: dict[tuple[str, str], Row] = {
     (row.canonical, status): row for row in TABLE for status in row.statuses or REGISTRY[row.canonical].statuses
 }
+#: name → its rows, in the order of the table
+BY_NAME: dict[str, tuple[Row, ...]] = {
+    row.name: tuple(other for other in TABLE if other.name == row.name) for row in TABLE
+}
 #: (name, state) → row; the state distinguishes types that share a name
 _BACK: dict[tuple[str, str], Row] = {(row.name, row.state): row for row in TABLE} | {
     ("step.exit", layers.CASE_HANDLED): next(row for row in TABLE if row.canonical == "step.done")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -36,6 +35,7 @@ from arclog.dialects.wire import (
 )
 from arclog.model import ids
 from arclog.model import outcome as outcomes
+from arclog.model.data.digest import sha256
 from arclog.model.data.json_data import DEEPEST_INPUT, nested_deeper
 from arclog.model.data.suggestions import did_you_mean
 from arclog.model.errors import NotAllowed, RequestRejected
@@ -47,6 +47,8 @@ from arclog.model.refs import stored_form
 ALIASES = {"event_type": "name", "step": "node_name", "payload": "context"}
 #: fields that may be at the top level or inside `meta`
 EITHER_PLACE = ("task", "task_run_id", "step_run_id", "iteration", "iteration_id", "attempt", "command_id", "fence")
+#: fields of events about tasks, which other events seldom have
+_OF_TASKS = frozenset({"task", "step_run_id", "task_run_id", "iteration", "iteration_id", "attempt", "fence"})
 #: fields that only the server may set
 SERVER_ONLY = ("actionable", "informative")
 #: fields of rendered events that are derived again on input
@@ -162,7 +164,9 @@ def names_a_command(body: Any) -> bool:
         return False
     meta = body.get("meta")
     inner = meta if isinstance(meta, dict) else {}
-    return all(body.get(key, inner.get(key)) is not None for key in ("command_id", "fence"))
+    if body.get("command_id", inner.get("command_id")) is None:
+        return False
+    return body.get("fence", inner.get("fence")) is not None
 
 
 def parse_batch(
@@ -208,11 +212,11 @@ def _meaning(name: str, status: str, payload: dict[str, Any], principal: str) ->
         if status and status != meaning[1] and not name.startswith(legacy.CASE):
             raise RequestRejected(f"{name} cannot have status {STATUS_OUT[status]}")
         return *meaning, name
-    rows = [row for row in lifecycle.TABLE if row.name == name]
-    if not rows:
+    rows = lifecycle.BY_NAME.get(name)
+    if rows is None:
         if principal == PRODUCER and (spelling := spelled(name)) is not None:
             return _respelled(name, spelling, status, payload, principal)
-        names = [*REGISTRY, *legacy.BY_NAME, *(row.name for row in lifecycle.TABLE)]
+        names = [*REGISTRY, *legacy.BY_NAME, *lifecycle.BY_NAME]
         raise RequestRejected(f"there is no event type {name!r}{did_you_mean(name, names)}")
     if not status:
         return rows[0].canonical, _first_status(rows[0]), ""
@@ -224,7 +228,7 @@ def _meaning(name: str, status: str, payload: dict[str, Any], principal: str) ->
 
 def _respelled(name: str, spelling: str, status: str, payload: dict[str, Any], principal: str) -> tuple[str, str, str]:
     """Return the meaning of a producer's own spelling of a known name, or of a name of the run dialect."""
-    if spelling in REGISTRY or spelling in legacy.BY_NAME or any(row.name == spelling for row in lifecycle.TABLE):
+    if spelling in REGISTRY or spelling in legacy.BY_NAME or spelling in lifecycle.BY_NAME:
         kind, status, _ = _meaning(spelling, status, payload, principal)
         return kind, status, name
     meaning = MEANINGS[spelling][0]
@@ -273,13 +277,15 @@ def _event(fields: Mapping[str, Any], kind: str, status: str, now: int) -> Event
         event.at = _moment(fields["created_at"])
     if "event_id" in fields:
         event.own_id = ids.parse_id(fields["event_id"], "event_id")
-    event.worker_id = _text(fields.get("worker_id", ""), "worker_id", empty=True)
-    event.task = _text(fields.get("task", ""), "task", empty=True)
-    event.run = _run(fields, "step_run_id", event.step)
-    event.task_run = _run(fields, "task_run_id", event.task) or int(bool(event.task))
-    event.iteration = _iteration(fields)
-    event.attempt = _count(fields, "attempt", least=1)
-    event.fence = _count(fields, "fence", least=0)
+    if "worker_id" in fields:
+        event.worker_id = _text(fields["worker_id"], "worker_id", empty=True)
+    if not _OF_TASKS.isdisjoint(fields):
+        event.task = _text(fields.get("task", ""), "task", empty=True)
+        event.run = _run(fields, "step_run_id", event.step)
+        event.task_run = _run(fields, "task_run_id", event.task) or int(bool(event.task))
+        event.iteration = _iteration(fields)
+        event.attempt = _count(fields, "attempt", least=1)
+        event.fence = _count(fields, "fence", least=0)
     if "command_id" in fields:
         event.command_id = ids.parse_id(fields["command_id"], "command_id")
     return event
@@ -427,7 +433,7 @@ def _digest(execution_id: int, event: Event, status: str) -> str:
         event.attempt, event.command_id, event.fence, event.worker_id, payload,
     ]  # fmt: skip
     try:
-        return sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
+        return sha256(msgspec.json.encode(content, order="deterministic"))
     except (UnicodeEncodeError, OverflowError, TypeError, ValueError) as problem:
         raise RequestRejected(f"the event holds a value that cannot be stored: {problem}") from None
 
@@ -488,7 +494,7 @@ def checked(event_type: str, payload: dict[str, Any]) -> dict[str, Any]:
         if types is not None:
             if value is None and "null" not in types:
                 continue
-            if not any(_IS[word](value) for word in types):
+            if not (_IS[types[0]](value) or any(_IS[word](value) for word in types[1:])):
                 raise RequestRejected(f"`payload.{name}` of {event_type} must be {' or '.join(types)}")
         kept[name] = value
     payload = kept

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+from arclog.model.data.digest import sha256
 from arclog.model.data.lazy import pattern
 from arclog.model.errors import RequestRejected
 
@@ -83,9 +83,7 @@ def as_uuid(text: str, namespace: str) -> str:
     """
     if is_uuid(text):
         return text
-    from hashlib import sha256  # rarely needed
-
-    raw = bytearray(sha256(f"{namespace}|{text}".encode("utf-8", "surrogatepass")).digest()[:16])
+    raw = bytearray.fromhex(sha256(f"{namespace}|{text}".encode("utf-8", "surrogatepass"))[:32])
     raw[6] = raw[6] & 0x0F | 0x80
     raw[8] = raw[8] & 0x3F | 0x80
     digits = raw.hex()
@@ -143,7 +141,7 @@ def iteration_id(step: str, run: int, path: tuple[int, ...]) -> str:
 
 def trace_id(execution_id: int | str) -> int:
     """Return a trace id: 128 bits, never 0."""
-    return int.from_bytes(hashlib.sha256(f"trace:{execution_id}".encode()).digest()[:16]) or 1
+    return int(sha256(f"trace:{execution_id}".encode())[:32], 16) or 1
 
 
 def span_id(key: str) -> int:
@@ -151,7 +149,7 @@ def span_id(key: str) -> int:
 
     The key of a run is its execution id, of a step run `id:step:run`, of a task run its task key.
     """
-    return int.from_bytes(hashlib.sha256(f"span:{key}".encode()).digest()[:8]) or 1
+    return int(sha256(f"span:{key}".encode())[:16], 16) or 1
 
 
 def traceparent(execution_id: str, task_key: str) -> str:

@@ -7,7 +7,6 @@ are source text here; `plan.program` compiles them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -16,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from arclog.model.config.settings import LEAST_EVENT_BYTES
+from arclog.model.data.digest import sha256
 from arclog.model.errors import NOWHERE, NewerLog, Position
 from arclog.model.events import ENVELOPE_BYTES
 
@@ -341,4 +341,4 @@ def decode_in_parts(body: bytes, pause: Callable[[], None]) -> Plan:
 
 def digest(body: bytes) -> str:
     """Return the plan's name: sha256 of its encoding, lowercase hex."""
-    return hashlib.sha256(body).hexdigest()
+    return sha256(body)

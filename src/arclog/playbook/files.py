@@ -7,13 +7,13 @@ texts, by path.
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from arclog.model.config.settings import Settings
+from arclog.model.data.digest import sha256
 from arclog.model.data.lazy import pattern
 from arclog.model.data.shapes import Field
 
@@ -91,7 +91,7 @@ class Files:
             if self._bytes > self._most_together:
                 most = f"{self._most_together:,} bytes (setting playbook.max_files_bytes)"
                 raise FileRefused(f"the files of the playbook have more than {most}")
-            self.captured[path] = hashlib.sha256(body).hexdigest()
+            self.captured[path] = sha256(body)
         return text
 
     def has(self, path: str) -> bool:

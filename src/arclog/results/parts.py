@@ -9,13 +9,13 @@ describes the whole content.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import struct
 from bisect import bisect_right
 
 from msgspec import Struct
 
+from arclog.model.data import digest
 from arclog.model.data.lazy import pattern
 from arclog.model.errors import ResultUnavailable
 
@@ -119,7 +119,7 @@ class IndexWriter:
         """Return the skippable frame that ends the file."""
         tail = _TAIL.pack(sha256, size, -1 if rows is None else rows, self._count, _MARK)
         body = bytes(self._entries) + tail
-        body += hashlib.sha256(body).digest()
+        body += bytes.fromhex(digest.sha256(body))
         return _HEAD.pack(_SKIPPABLE, len(body)) + body
 
 
@@ -139,8 +139,8 @@ def read_index(frame: bytes, file_bytes: int) -> Index:
     if len(frame) < _HEAD.size + END_BYTES:
         raise Damaged("its index is cut")
     magic, size = _HEAD.unpack_from(frame)
-    body, digest = frame[_HEAD.size : -_DIGEST], frame[-_DIGEST:]
-    if magic != _SKIPPABLE or size != len(frame) - _HEAD.size or hashlib.sha256(body).digest() != digest:
+    body, recorded = frame[_HEAD.size : -_DIGEST], frame[-_DIGEST:]
+    if magic != _SKIPPABLE or size != len(frame) - _HEAD.size or digest.sha256(body) != recorded.hex():
         raise Damaged("its index was changed")
     sha256, content, rows, count, _ = _TAIL.unpack_from(body, len(body) - _TAIL.size)
     parts: list[Part] = []

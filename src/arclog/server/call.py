@@ -183,6 +183,12 @@ class Call:
         declared = int(length) if length.isascii() and length.isdigit() else None
         if declared is not None and declared > most:
             raise _too_large(most, limit)
+        if declared is not None and declared < _SMALL and look is None and self.scope.get(BODY_IS_HERE):
+            message = await self.receive()
+            if message["type"] == "http.request" and not message.get("more_body", False):
+                body: bytes = message.get("body", b"")
+                return body
+            raise HTTPException(400, "the connection ended within the body")
         values = ValueCount() if count_values and (declared is None or declared >= _SMALL) else None
         most_values = settings.integer("server.max_body_values")
         patience = settings.number("server.body_timeout_s")

@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from arclog.model.config.settings import Settings
 from arclog.server.auth.addresses import neighbourhood
@@ -33,8 +34,8 @@ _AROUND = 4
 
 #: Key in a request's scope that is set when the whole body has arrived, so that reading it does not wait.
 BODY_IS_HERE = "arclog.body_is_here"
-#: Key in a request's scope: a function to call before the head of a response whose whole body follows at once.
-JOIN_WRITES = "arclog.join_writes"
+#: Key in a request's scope: `send_whole` for this request.
+SEND_WHOLE = "arclog.send_whole"
 
 
 class Connections:
@@ -85,33 +86,24 @@ def connection_of(settings: Settings) -> type[asyncio.Protocol]:
     return Bounded
 
 
-class JoinedWrites:
-    """The transport of a connection as uvicorn's responses use it: it can write the head of a response together with its
-    body, which takes one system call and one packet instead of two.
+def send_whole(cycle: RequestResponseCycle, status: int, headers: bytes, body: bytes) -> bool:
+    """Write a whole response at once, as uvicorn would in two parts: one system call, one packet. `headers` are encoded lines
+    with the length of the body. Returns False, without effect, if the client reads slowly or is gone: such responses are
+    left to uvicorn.
     """
-
-    __slots__ = ("_head", "_is_joining", "_transport", "close", "is_closing")
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._is_joining = False
-        self._head = b""
-        self.close = transport.close
-        self.is_closing = transport.is_closing
-
-    def join(self) -> None:
-        """Hold back the next write until more is written."""
-        self._is_joining = True
-
-    def write(self, data: bytes) -> None:
-        if self._is_joining:
-            self._is_joining = False
-            self._head = data
-        elif self._head:
-            self._transport.write(self._head + data)
-            self._head = b""
-        else:
-            self._transport.write(data)
+    if cycle.response_started or cycle.disconnected or cycle.flow.write_paused:
+        return False
+    cycle.response_started = True
+    cycle.waiting_for_100_continue = False
+    more = b"".join([b"%s: %s\r\n" % header for header in cycle.default_headers])
+    end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
+    cycle.transport.write(b"".join((STATUS_LINE[status], more, headers, end, body)))
+    cycle.response_complete = True
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
 
 
 class _Bounded(HttpToolsProtocol):
@@ -132,7 +124,6 @@ class _Bounded(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        self._writes = JoinedWrites(transport)
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
         if self.opened.open(address):
@@ -201,9 +192,7 @@ class _Bounded(HttpToolsProtocol):
         super().on_headers_complete()
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and cycle.scope is self.scope:  # not for a request that changes the protocol
-            writes = self._writes
-            cycle.transport = writes  # type: ignore[assignment]  # all that a response uses
-            self.scope[JOIN_WRITES] = writes.join  # type: ignore[literal-required]  # as above
+            self.scope[SEND_WHOLE] = partial(send_whole, cycle)  # type: ignore[literal-required]  # as above
 
     def on_message_complete(self) -> None:
         self._in_body = False

@@ -27,7 +27,7 @@ from arclog.model.errors import ArclogError, InvariantBroken, NotAllowed, NotHol
 from arclog.model.principal import may_act_for_the_tenant
 from arclog.operations.operation import ATTEMPT_HEADER, DECODED, JSON, PRODUCE, SERVER_HEADER, WORK, NoParams, Operation
 from arclog.server.call import LOOKING, Call
-from arclog.server.connections import JOIN_WRITES
+from arclog.server.connections import SEND_WHOLE
 from arclog.server.headers import SECURITY, respond
 from arclog.server.problems import answer_of, hide_places, problem
 from arclog.server.services import Services
@@ -136,12 +136,27 @@ class Reply(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
+class _Constant:
+    """Headers of JSON responses besides their length, which are the same for every response of an operation."""
+
+    __slots__ = ("lines", "more")
+
+    def __init__(self, more: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        self.more = more
+        self.lines = b"".join(b"%s: %s\r\n" % header for header in (_JSON_HEADER, *more, *SECURITY))
+
+
+_NO_MORE = _Constant()
+
+
 class _Encoded(NamedTuple):
     """An encoded response."""
 
     status: int
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
+    #: the headers after the length as lines, if all of them are constants
+    lines: bytes = b""
 
 
 # -- handlers ----------------------------------------------------------------------------------------------------------
@@ -280,7 +295,7 @@ class Dispatcher:
         self._services = services
         self._routes = Routes(operations)
         #: the header that names this server in responses to workers
-        self._name = ((_SERVER, os.urandom(4).hex().encode()),)
+        self._name = _Constant(((_SERVER, os.urandom(4).hex().encode()),))
 
     def is_urgent(self, scope: Scope) -> bool:
         """Return whether a request is for an operation that must be served even when the server is busy."""
@@ -304,8 +319,8 @@ class Dispatcher:
         answer: Response | _Encoded
         repeated = REPEATED.set(True) if _ATTEMPT in call.headers else None
         try:
-            headers = self._name if operation.access is WORK else ()
-            answer = _answered(operation, await route.answer(call), headers)
+            constant = self._name if operation.access is WORK else _NO_MORE
+            answer = _answered(operation, await route.answer(call), constant)
         except ArclogError as error:
             answer = await self._refusal(call, error)
         except HTTPException as error:
@@ -321,9 +336,11 @@ class Dispatcher:
         if isinstance(answer, Response):
             await respond(answer, scope, receive, send)
         else:
-            join_writes = scope.get(JOIN_WRITES)
-            if join_writes is not None and answer.body and scope["method"] != "HEAD":
-                join_writes()
+            send_whole = scope.get(SEND_WHOLE)
+            if send_whole is not None and answer.lines and scope["method"] != "HEAD":
+                lines = b"content-length: %d\r\n%s" % (len(answer.body), answer.lines)
+                if send_whole(answer.status, lines, answer.body):
+                    return
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
             await send({"type": "http.response.body", "body": answer.body})
 
@@ -341,20 +358,21 @@ class Dispatcher:
         return answer_of(error)
 
 
-def _answered(operation: Operation[Any], value: Any, more: tuple[tuple[bytes, bytes], ...]) -> Response | _Encoded:
-    """Return the response for a handler's result, with `more` headers."""
+def _answered(operation: Operation[Any], value: Any, constant: _Constant) -> Response | _Encoded:
+    """Return the response for a handler's result."""
     if isinstance(value, Response):
         return value
-    status = operation.status
+    status, more, lines = operation.status, constant.more, constant.lines
     if type(value) is Reply:
         status = value.status
         more += tuple((name.lower().encode(), text.encode()) for name, text in value.headers.items())
+        lines = b"" if value.headers else lines
         value = value.value
     if status == HTTPStatus.NO_CONTENT:
         return _Encoded(status, (*more, *SECURITY), b"")
     body = msgspec.json.encode(value)
     length = (b"content-length", b"%d" % len(body))
-    return _Encoded(status, (length, _JSON_HEADER, *more, *SECURITY), body)
+    return _Encoded(status, (length, _JSON_HEADER, *more, *SECURITY), body, lines)
 
 
 def _not_there(scope: Scope, methods: Mapping[str, Route]) -> Response:

@@ -7,7 +7,6 @@ same pipeline. The end of an effectful task is acknowledged before the next effe
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import math
 import random
@@ -28,6 +27,7 @@ from arclog.core.transitions.state import path_of
 from arclog.expr import Stored
 from arclog.model.commands import TOO_LONG, Command, LoopWork, Pipeline
 from arclog.model.config.settings import Settings
+from arclog.model.data.digest import sha256
 from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome, error, failed, result_error
@@ -472,4 +472,4 @@ def inputs_snapshot(config: dict[str, Any], max_bytes: int) -> Any:
     if len(body) <= max_bytes:
         return config
     preview = body[:_PREVIEW].decode("utf-8", "ignore")
-    return {"preview": preview, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest(), "truncated": True}
+    return {"preview": preview, "bytes": len(body), "sha256": sha256(body), "truncated": True}

@@ -18,6 +18,7 @@ MOST_OWN = 230
 MOST = 430
 #: large modules, and those of arclog that only some runs need
 UNUSED = (
+    "hashlib", "subprocess", "locale", "platform", "urllib.parse", "gettext",
     "ssl", "inspect", "dataclasses", "shutil", "tokenize", "copy", "hmac", "msgspec.inspect", "difflib", "json", "ipaddress", "importlib.metadata", "jinja2",
     "typing_extensions", "httpx2", "cryptography", "zstandard", "uvloop",
     "arclog.expr.compiler.compile", "arclog.expr.filters.table", "arclog.sandbox.confinement_settings", "arclog.sandbox.launcher",
@@ -60,10 +61,10 @@ def test_a_run_imports_few_modules(tmp_path):
 
 
 def test_parts_that_were_left_out_are_there_when_they_are_used():
-    code = """
+    code = r"""
 from arclog.cli.startup import import_packages
 import_packages()
-assert not {"ssl", "asyncio.sslproto", "inspect", "ipaddress", "shutil"} & set(sys.modules)
+assert not {"ssl", "asyncio.sslproto", "inspect", "ipaddress", "shutil", "subprocess", "platform", "urllib.parse", "gettext"} & set(sys.modules)
 import asyncio, logging, pathlib, platform, tempfile, textwrap, urllib.parse, yaml
 assert "ssl" not in sys.modules
 context = asyncio.base_events.ssl.create_default_context()
@@ -79,6 +80,18 @@ with tempfile.TemporaryDirectory() as folder:
 assert not pathlib.Path(folder).exists()
 assert yaml.safe_load("a: [1, 2.5, 2026-11-17, yes]")["a"][:2] == [1, 2.5]
 assert textwrap.wrap("two words", 5) == ["two", "words"] and platform.python_version_tuple()[0] == "3"
+import subprocess, uuid, pickle, datetime, gettext, argparse
+assert (asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT, asyncio.subprocess.DEVNULL) == (subprocess.PIPE, subprocess.STDOUT, subprocess.DEVNULL)
+async def echo():
+    process = await asyncio.create_subprocess_exec("echo", "hello", stdout=asyncio.subprocess.PIPE)
+    return (await process.communicate())[0]
+assert asyncio.run(echo()) == b"hello\n"
+assert uuid._LINUX is (platform.system() == "Linux") and type(platform).__name__ == "module"
+assert pathlib.Path("/a b").as_uri() == "file:///a%20b"
+moment = datetime.datetime(2026, 11, 18, tzinfo=datetime.UTC)
+assert pickle.loads(pickle.dumps(moment)) == moment == datetime.datetime.fromisoformat("2026-11-18T00:00:00+00:00")
+assert datetime.datetime.strptime("18.11.2026", "%d.%m.%Y").date() == datetime.date(2026, 11, 18)
+assert hasattr(gettext, "translation") and "show this help message" in argparse.ArgumentParser().format_help()
 import linecache, msgspec
 assert linecache.getline(tempfile.__file__, 1) and msgspec.inspect.type_info(int) == msgspec.inspect.IntType()
 print("ok")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from arclog.server.connections import Connections, JoinedWrites
+from arclog.server.connections import Connections, send_whole
 from tests.servers.arclog import RunningServer, running
 
 PATIENCE_S = 60
@@ -237,20 +240,67 @@ def test_connections_that_end_leave_room() -> None:
 class RecordingTransport(asyncio.Transport):
     def __init__(self) -> None:
         self.writes: list[bytes] = []
+        self.is_closed = False
 
     def write(self, data: Any) -> None:
         self.writes.append(bytes(data))
 
+    def close(self) -> None:
+        self.is_closed = True
 
-def test_the_head_of_an_answer_is_written_with_its_body() -> None:
-    transport = RecordingTransport()
-    writes = JoinedWrites(transport)
-    writes.write(b"continue")
-    writes.join()
-    writes.write(b"head ")
-    writes.write(b"body")
-    writes.write(b"more")
-    assert transport.writes == [b"continue", b"head body", b"more"]
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+
+def response_cycle(*, keep_alive: bool = True, write_paused: bool = False) -> tuple[Any, RecordingTransport, list[str]]:
+    """Return a request of uvicorn that waits for its response, its transport, and the list of completed responses."""
+    transport, completed = RecordingTransport(), list[str]()
+    flow = FlowControl(transport)
+    flow.write_paused = write_paused
+    scope: Any = {"type": "http", "method": "GET", "http_version": "1.1", "path": "/", "headers": []}
+    logger = logging.getLogger("uvicorn.error")
+    cycle = RequestResponseCycle(
+        scope=scope,
+        transport=transport,
+        flow=flow,
+        logger=logger,
+        access_logger=logger,
+        access_log=False,
+        default_headers=[(b"date", b"today")],
+        message_event=asyncio.Event(),
+        expect_100_continue=False,
+        keep_alive=keep_alive,
+        on_response=lambda: completed.append("completed"),
+    )
+    return cycle, transport, completed
+
+
+@pytest.mark.parametrize("keep_alive", [True, False])
+@pytest.mark.parametrize("status", [200, 202])
+async def test_a_whole_response_is_the_same_as_one_in_parts(keep_alive: bool, status: int) -> None:
+    whole, ours, completed = response_cycle(keep_alive=keep_alive)
+    lines = b"content-length: 4\r\ncontent-type: text/plain\r\n"
+    assert send_whole(whole, status, lines, b"body")
+    parts, theirs, completed_of_parts = response_cycle(keep_alive=keep_alive)
+    headers = [(b"content-length", b"4"), (b"content-type", b"text/plain")]
+    await parts.send({"type": "http.response.start", "status": status, "headers": headers})
+    await parts.send({"type": "http.response.body", "body": b"body"})
+    assert len(ours.writes) == 1
+    assert ours.writes[0] == b"".join(theirs.writes)
+    assert ours.is_closed is theirs.is_closed is not keep_alive
+    assert completed == completed_of_parts == ["completed"]
+    assert (whole.response_started, whole.response_complete) == (parts.response_started, parts.response_complete)
+    assert whole.message_event.is_set()
+
+
+async def test_uvicorn_sends_responses_to_slow_and_lost_clients() -> None:
+    slow, transport, completed = response_cycle(write_paused=True)
+    assert not send_whole(slow, 200, b"content-length: 4\r\n", b"body")
+    lost, _, _ = response_cycle()
+    lost.disconnected = True
+    assert not send_whole(lost, 200, b"content-length: 4\r\n", b"body")
+    assert transport.writes == completed == []
+    assert not slow.response_started
 
 
 async def test_answers_with_and_without_a_body_follow_each_other(strict: RunningServer) -> None:

@@ -9,7 +9,6 @@ whole log.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from functools import lru_cache
@@ -19,6 +18,7 @@ import msgspec
 from arclog import __version__
 from arclog.core.transitions.state import STATE_VERSION, State
 from arclog.model.config.settings import Settings
+from arclog.model.data.digest import sha256
 from arclog.model.errors import ArclogError
 from arclog.ports.storage.store import Store
 
@@ -49,13 +49,13 @@ def _decoder() -> msgspec.json.Decoder[State]:
 @lru_cache(maxsize=1)
 def _schema() -> str:
     """Return a fingerprint of every record in State: it changes if a field is added, removed or retyped."""
-    return hashlib.sha256(msgspec.json.encode(msgspec.json.schema(State))).hexdigest()
+    return sha256(msgspec.json.encode(msgspec.json.schema(State)))
 
 
 def code_of(plan_digest: str) -> str:
     """Return the code version of a snapshot of a run with this plan."""
     parts = (STATE_VERSION, __version__, _schema(), plan_digest)
-    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:32]
+    return sha256("|".join(parts).encode())[:32]
 
 
 log = logging.getLogger("arclog.engine")

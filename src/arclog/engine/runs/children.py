@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
-from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
@@ -28,6 +27,7 @@ from arclog.engine.duties.duty import Has, always
 from arclog.engine.runs.inputs import fitted_or_problem
 from arclog.engine.views.account import root_error
 from arclog.model import ids, status
+from arclog.model.data.digest import sha256
 from arclog.model.errors import ArclogError, Conflict, NewerLog, NotFound
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome, TaskError, error, failed
@@ -439,7 +439,7 @@ def _wants(parent: State, call: Call) -> bool:
 def _inherited(parent: int, signal_id: str) -> str:
     """Return the id of the signal that a child gets because of one that its parent got: always the same."""
     made = f"run {parent}: {signal_id}"
-    return made if len(made) <= MAX_ID else f"run {parent}: {sha256(signal_id.encode()).hexdigest()}"
+    return made if len(made) <= MAX_ID else f"run {parent}: {sha256(signal_id.encode())}"
 
 
 # Calls of one run by another: creating the child, and the outcome of the calling task when it ends.

@@ -5,7 +5,6 @@ event loop continues.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
@@ -14,6 +13,7 @@ from msgspec import Struct
 from arclog.engine.commits.turns import Turns
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
+from arclog.model.data.digest import sha256
 from arclog.model.data.lru import LruCache
 from arclog.plan import net
 from arclog.plan.build import build_or_raise
@@ -87,7 +87,7 @@ def _is_same(plan: Plan, file: str, files: Mapping[str, str]) -> bool:
     """Return whether the files that a plan includes are unchanged."""
     for path, digest in plan.files.items():
         text = files.get(beside(file, path))
-        if text is None or hashlib.sha256(text.encode()).hexdigest() != digest:
+        if text is None or sha256(text.encode()) != digest:
             return False
     return True
 

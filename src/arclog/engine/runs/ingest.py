@@ -48,7 +48,7 @@ Answer = RecordedEvent | ArclogError
 #: Maximum number of events of one execution that share a commit.
 _TOGETHER = 1000
 #: Roles with which a caller acts as a worker, and as a producer.
-_ROLES = (frozenset({WORKER}), frozenset({PRODUCER}))
+_WORK, _PRODUCE = frozenset({WORKER}), frozenset({PRODUCER})
 #: Fields that result.stored and the end of its task share.
 _REFERENCE = ("result_ref", "extracted")
 
@@ -358,10 +358,9 @@ def _role(caller: Boundary, item: Any) -> str:
     worker's.
     """
     principal = caller.principal
-    works, produces = (principal is None or principal.may(roles) for roles in _ROLES)
-    if works and (not produces or names_a_command(item)):
-        return WORKER
-    return PRODUCER
+    if names_a_command(item):
+        return WORKER if principal is None or principal.may(_WORK) else PRODUCER
+    return PRODUCER if principal is None or principal.may(_PRODUCE) or not principal.may(_WORK) else WORKER
 
 
 def _check_names(event: Event) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import signal
 
 PDEATHSIG = 1
@@ -35,7 +34,7 @@ _MNT_DETACH = 2
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
-MACHINE = platform.machine()
+MACHINE = os.uname().machine
 #: x86_64 has its own system call numbers; other machines share a table. Calls added since 2019 have one number
 #: everywhere.
 _IS_X86 = MACHINE == "x86_64"
