@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.core.transitions.apply import apply
+from arclog.core.transitions.items import apply_all
 from arclog.core.transitions.state import State
 from arclog.model.config.reducers import misfit, unfit
 from arclog.model.errors import InvariantBroken, NewerLog
@@ -97,14 +98,11 @@ def check_fit(
     `sources` are the indexes of the events in the old log.
     """
     state = State(execution_id=execution_id)
-    timers: dict[str, int] = {}
-    problems: list[Misfit] = []
     if not changed:
-        for event in events:
-            moves = apply(program, state, event)
-            if moves:
-                timers.update(moves)
+        timers = apply_all(program, state, events)
         return state, {name: due for name, due in timers.items() if due}, None
+    timers = {}
+    problems: list[Misfit] = []
     for event, source in zip(events, sources, strict=True):
         problems += _misfits(program, event, source + 1)
         if problems:

@@ -33,6 +33,7 @@ from arclog.core.boundary.inputs import (
 from arclog.core.boundary.reports import WORKER_TYPES
 from arclog.core.transitions.apply import apply, newer_log
 from arclog.core.transitions.decide import Decision
+from arclog.core.transitions.items import apply_all, item_end
 from arclog.core.transitions.state import State
 from arclog.core.transitions.timers import wait_key
 from arclog.expr import Meter
@@ -52,6 +53,8 @@ from arclog.plan.program import Program
 
 #: Events that always begin a decision.
 _HEADS = frozenset({"signal.received", "timer.fired", "command.claimed", "playbook.execution.requested"})
+#: The first event of a loop item.
+_ITEM = "loop.iteration.started"
 _TASK_ENDS = frozenset({"task.done", "task.failed"})
 _ATTEMPT_ENDS = frozenset({"task.attempt.done", "task.attempt.failed"})
 #: The limit of signals that a run keeps. The log shows which signals were refused, so the limit is not applied again.
@@ -61,10 +64,12 @@ _ANY_NUMBER = 1 << 60
 class RecordedInput:
     """An input that was reconstructed from the log."""
 
-    __slots__ = ("input", "now")
+    __slots__ = ("input", "items", "now")
 
-    def __init__(self, recorded: Input, now: int) -> None:
+    def __init__(self, recorded: Input, now: int, items: dict[int, int] | None = None) -> None:
         self.input = recorded
+        #: of a report: the start and the end of items in one piece
+        self.items = items
         #: the engine's clock when it was decided
         self.now = now
 
@@ -103,10 +108,23 @@ def _report(events: Sequence[Event], at: int) -> RecordedInput | None:
     if first.sent or first.own_id:
         return None  # it came over the wire, and the server completed it
     step, run = first.step, first.run
-    own = [first]
+    own: list[Event] = []
+    items: dict[int, int] = {}
     now = 0
-    for index in range(at + 1, len(events)):
+    behind = at
+    for index in range(at, len(events)):
+        if index < behind:
+            continue  # it belongs to an item that was taken as a whole
         event = events[index]
+        if event is first or (event.type == _ITEM and event.run == run and event.step == step and not event.report):
+            behind = item_end(events, index)
+            if behind > index:
+                items[len(own)] = len(own) + behind - index
+                own += events[index:behind]
+                continue
+        if event is first:
+            own.append(event)
+            continue
         if (
             event.type in WORKER_TYPES
             and event.run == run
@@ -133,7 +151,7 @@ def _report(events: Sequence[Event], at: int) -> RecordedInput | None:
             event.informative = False  # the decision marks late events again
         own.append(event)
     report = WorkReported(first.command_id, first.fence, first.report, first.worker_id, own)
-    return RecordedInput(report, now or own[-1].at)
+    return RecordedInput(report, now or own[-1].at, items)
 
 
 # -- inputs with an event of their own ----------------------------------------------------------------------------------
@@ -347,8 +365,7 @@ def check(
     while at < total:
         give_way()
         if at == 0 and (shared := shared_events(events[0])):
-            for event in events[:shared]:
-                apply(program, state, event)
+            apply_all(program, state, events[:shared])
             at = folded = shared
             recorded = RecordedInput(Forked(), events[at].at if at < total else 0)
         else:
@@ -380,7 +397,7 @@ def _decided(
     took = [event.duration_ms for event in reported]
     base = event_ids[at] if at < len(event_ids) else moved(event_ids[-1], 1)
     try:
-        txn = Decision(program, state, replayed.now, base, meter).run(replayed.input)
+        txn = Decision(program, state, replayed.now, base, meter).run(replayed.input, replayed.items)
     except NewerLog:
         raise
     except Exception as problem:  # noqa: BLE001 - whatever today's code does with an old log is what was asked for

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -84,13 +84,6 @@ class FirstEventsBuilder:
         #: number of tokens that fired joins still absorb, by step and place
         self._owed: dict[tuple[str, str], int] = {}
         self._base = 0
-        #: event type → its payload in the new run
-        self._payloads: dict[str, Callable[[Event], dict[str, Any]]] = {
-            "step.scheduled": self._scheduled,
-            "policy.admit.evaluated": self._scheduled,
-            "next.evaluated": self._routed,
-            "signal.received": self._signalled,
-        }
 
     def build(self, head: Head, execution_id: int, base_id: int, now: int) -> FirstEvents:
         """Build the events. `base_id` is the event_id of the first one. Events of the old log are moved to the new run,
@@ -196,7 +189,7 @@ class FirstEventsBuilder:
             event.command_id = self._command(event)
         payload = self._payloads.get(event.type)
         if payload is not None:
-            event.payload = payload(event)
+            event.payload = payload(self, event)
         if self._steps and event.step in self._steps:
             event.step = self._steps[event.step]
         self._at[index] = len(self._out)
@@ -249,6 +242,15 @@ class FirstEventsBuilder:
             return payload
         token = self._tokens[payload["token"]] = len(self._tokens) + 1
         return {**payload, "token": token}
+
+    #: event type → its payload in the new run. No bound methods: a builder that refers to itself would keep a long log in
+    #: memory until the next garbage collection, which then takes a tenth of the whole time.
+    _payloads: ClassVar[dict[str, Callable[[FirstEventsBuilder, Event], dict[str, Any]]]] = {
+        "step.scheduled": _scheduled,
+        "policy.admit.evaluated": _scheduled,
+        "next.evaluated": _routed,
+        "signal.received": _signalled,
+    }
 
     # -- partial step runs
     # -----------------------------------------------------------------------------------------------

@@ -111,10 +111,11 @@ class Simulation:
         self.unanswered: list[Call] = []
         self.assumed: list[Call] = []
         self._strict = strict
-        self._read = read
+        self.reader = read
         self._meter = meter
         self._recorded = recorded
-        self._now = recorded[0].at
+        #: the clock of the simulated run
+        self.now = recorded[0].at
         #: (order, number, command id) of open commands
         self._ready: list[tuple[int, int, int]] = []
         self._pushed = 0
@@ -162,7 +163,7 @@ class Simulation:
 
     def _decision(self) -> Decision:
         base = moved(self.state.execution_id, 1 + len(self.events))
-        return Decision(self.program, self.state, self._now, base, self._meter())
+        return Decision(self.program, self.state, self.now, base, self._meter())
 
     def _take(self, txn: Txn) -> Txn:
         self.events += txn.events
@@ -185,7 +186,9 @@ class Simulation:
             if chunk is not None:
                 path = (*chunk.path, chunk.last - 1)
         self._pushed += 1
-        order = self.answers.order(command.step, command.run, path) or self.answers.order(command.step, command.run)
+        order = self.answers.order(command.step, command.run, path)
+        if path and not order:
+            order = self.answers.order(command.step, command.run)
         heapq.heappush(self._ready, (order, self._pushed, command_id))
 
     def _signal(self) -> bool:
@@ -194,7 +197,7 @@ class Simulation:
         payload = event.payload
         if payload.get("step"):
             self._come_to(payload["step"])
-        self._now = max(self._now, self.answers.at(index))
+        self.now = max(self.now, self.answers.at(index))
         signal = Signal(
             payload["signal"],
             payload["signal_id"],
@@ -237,7 +240,7 @@ class Simulation:
         if not answered:
             return False
         index, wait, record = min(answered, key=lambda answer: answer[0])
-        self._now = max(self._now, self.answers.at(index))
+        self.now = max(self.now, self.answers.at(index))
         return self._put(ChildEnded(wait.key, wait.child, record)).refused is None
 
     def _attempt_of(self, wait: Wait) -> int:
@@ -254,7 +257,7 @@ class Simulation:
         if not due:
             return False
         moment, timer = min(due)
-        self._now = max(self._now, moment)
+        self.now = max(self.now, moment)
         return self._put(TimerFired(timer)).refused is None
 
     def _ends(self, timer: str) -> bool:
@@ -274,7 +277,7 @@ class Simulation:
         step = self.program.steps[command.step]
         end = self.answers.order(command.step, command.run)
         if end and command.loop is None:
-            self._now = max(self._now, self.answers.at(end))
+            self.now = max(self.now, self.answers.at(end))
         Carrying(self, command, step).run()
 
     def report(self, command: Command, n: int, events: list[Event]) -> bool:
@@ -284,16 +287,8 @@ class Simulation:
         self._take(self._decision().run_valid(WorkReported(command.command_id, command.fence, n, _WORKER, events)))
         return command.command_id in self.state.commands
 
-    @property
-    def now(self) -> int:
-        return self._now
-
     def wait_until(self, due: int) -> None:
-        self._now = max(self._now, due)
-
-    @property
-    def reader(self) -> Reader | None:
-        return self._read
+        self.now = max(self.now, due)
 
     def outcome(
         self, place: Place, move: Run, step: StepProgram, config: dict[str, Any] | None, problem: Outcome | None
@@ -316,7 +311,7 @@ class Simulation:
             if not self._is_limited(place):
                 self._miss(place, plan.kind, move.attempt, "the recorded run ended before this call did", config)
             raise Unanswered
-        self._now = max(self._now, self.answers.at(answer.index))
+        self.now = max(self.now, self.answers.at(answer.index))
         return self._with_parts(answer.record, move, step)
 
     def _is_limited(self, place: Place) -> bool:
@@ -368,7 +363,7 @@ class Simulation:
 
     def _with_parts(self, record: dict[str, Any], move: Run, step: StepProgram) -> dict[str, Any]:
         """The record with the parts of a stored result that this playbook's routing reads."""
-        if "result_ref" not in record or self._read is None:
+        if "result_ref" not in record or self.reader is None:
             return record
         available = {**(record.get("extracted") or {}), **(record.get("left_out") or {})}
         paths = payload_paths(move.task.plan, self.program.demand[step.name])
@@ -376,7 +371,7 @@ class Simulation:
         if not missing:
             return record
         try:
-            data = self._read.whole(record["result_ref"])
+            data = self.reader.whole(record["result_ref"])
         except ResultUnavailable:
             return record
         parts = {name: value_at(data, path, MISSING) for name, path in missing.items()}

@@ -190,7 +190,7 @@ class Carrying:
     def run(self) -> None:
         command = self._command
         if not command.started:
-            self._add(self._event("step.started", self._frame))
+            self._piece.append(self._event("step.started", self._frame))
         if command.expansion is not None:
             self._expand(command.expansion.event)
         elif command.loop is not None:
@@ -201,7 +201,7 @@ class Carrying:
             except Unanswered:
                 over = None
             if over is not None:
-                self._add(self._ended("step", self._frame, over))
+                self._piece.append(self._ended("step", self._frame, over))
         self._flush()
 
     def _expand(self, arrival: Mapping[str, Any]) -> None:
@@ -216,18 +216,18 @@ class Carrying:
         except ExpressionError as failure:
             problem = error("template", str(failure))
         if problem is not None:
-            self._add(self._ended("step", frame, Over(problem.as_dict())))
+            self._piece.append(self._ended("step", frame, Over(problem.as_dict())))
             return
         event = self._event("result.manifest.updated", frame)
         event.payload = {"items": as_payload(items), "total": len(items)}
-        self._add(event)
+        self._piece.append(event)
 
     def _loop(self, loop: LoopWork) -> None:
         fail_fast = self._step.plan.failure_mode == "fail_fast"
         for index, under_way in _iterations(loop):
             frame = replace(self._frame, iteration=(*loop.path, index))
             if under_way is None:
-                self._add(self._event("loop.iteration.started", frame))
+                self._piece.append(self._event("loop.iteration.started", frame))
             pipeline = under_way or self._begun(loop, index)
             try:
                 over = self._pipeline(pipeline, frame)
@@ -237,7 +237,7 @@ class Carrying:
                 return
             if over is None:
                 return
-            self._add(self._ended("loop.iteration", frame, over))
+            self._piece.append(self._ended("loop.iteration", frame, over))
             if over.error is not None and fail_fast:
                 return
             if loop.carries_ctx and pipeline.ctx:
@@ -295,9 +295,10 @@ class Carrying:
         simulation.wait_until(move.due)
         config: dict[str, Any] | None = None
         problem: Outcome | None = None
-        if not _reads_keychain(task):
+        if not task.reads_keychain:
             try:
-                config = task.config.evaluate(task_scope(pipeline, frame, move))
+                # Without templates, it needs no names.
+                config = task.config.evaluate({} if task.config.constant else task_scope(pipeline, frame, move))
             except ExpressionError as failure:
                 problem = failed(error("template", str(failure)))
         place = (frame.step, frame.run, frame.iteration or (), task.plan.name, move.task_run)
@@ -314,10 +315,7 @@ class Carrying:
     # -- reporting --------------------------------------------------------------------------------------------------------
 
     def _emit(self, pipeline: Pipeline, event: Event) -> None:
-        core.fold(pipeline, self._step, event)
-        self._add(event)
-
-    def _add(self, event: Event) -> None:
+        core.FOLD[event.type](pipeline, self._step, event)
         self._piece.append(event)
 
     def _flush(self) -> bool:
@@ -342,7 +340,3 @@ def _iterations(loop: LoopWork) -> Iterator[tuple[int, Pipeline | None]]:
         yield path_of(key)[-1], pipeline
     for index in range(loop.first, loop.last):
         yield index, None
-
-
-def _reads_keychain(task: TaskProgram) -> bool:
-    return any(path[0] == "keychain" for path in task.config.paths)

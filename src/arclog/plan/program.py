@@ -156,6 +156,11 @@ class TaskProgram:
         return self._texts.tree(templated, "config")
 
     @lazy
+    def reads_keychain(self) -> bool:
+        """Return whether a template of the config reads a secret."""
+        return any(path[0] == "keychain" for path in self.config.paths)
+
+    @lazy
     def by_ref(self) -> dict[str, Tree]:
         """Config keys that the tool may receive as a ref."""
         return {key: self._texts.whole(self.plan.config[key], f"config.{key}") for key in self.plan.by_ref}
@@ -308,6 +313,14 @@ class StepProgram:
         while levels[-1].inner is not None:
             levels.append(levels[-1].inner)
         return tuple(levels)
+
+    @lazy
+    def plain_tasks(self) -> tuple[str, ...] | None:
+        """The names of the tasks if workers run all of them, in order, with neither guards nor policies; else None."""
+        plans = [task.plan for task in self.tasks]
+        if self.guards is not None or self.on_engine or any(plan.policy is not None for plan in plans):
+            return None
+        return tuple(plan.name for plan in plans)
 
     @lazy
     def items(self) -> tuple[Tree, ...]:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from arclog.core.boundary import reports
+from arclog.core.transitions import decide, items
+from arclog.history import replay
 from arclog.history.replay import Checked, check
+from arclog.model.events import Event
 from arclog.plan.program import Program
 from arclog.ports.storage.store import StoredEvent
 from arclog.testing.harness import World
@@ -68,3 +75,48 @@ def test_it_gives_way_before_every_decision() -> None:
     checked, calls = run_virtually(main())
     assert checked.difference is None
     assert calls == checked.decisions > 1
+
+
+LOOP = """
+metadata: {name: loop}
+workflow:
+  - step: start
+    loop: {in: "{{ range(30) }}", iterator: n, spec: {mode: parallel, max_in_flight: 2}}
+    tool: {name: a, kind: noop, data: "{{ iter.n }}"}
+    next: {arcs: [{step: end}]}
+  - {step: end, tool: {kind: noop}}
+"""
+#: changes of one recorded event, by name
+PLANTED: dict[str, Callable[[Event], Any]] = {
+    "an item that took longer": lambda event: setattr(event, "duration_ms", 99),
+    "another time": lambda event: setattr(event, "at", event.at + 5_000_000),
+    "another task run": lambda event: setattr(event, "task_run", 2),
+    "another item": lambda event: setattr(event, "iteration", (29,)),
+    "a failure": lambda event: setattr(event, "type", event.type.replace("done", "failed")),
+    "another payload": lambda event: event.payload.update(outcome={"status": "error"}, items=[[], 0, 9]),
+    "a cause": lambda event: setattr(event, "cause", 3),
+}
+
+
+def planted(program: Program, stored: list[StoredEvent], index: int, change: str) -> Checked:
+    events = [msgspec.convert(msgspec.to_builtins(entry.event), Event) for entry in stored]
+    PLANTED[change](events[index])
+    return check(program, stored[0].execution_id, events, [entry.event_id for entry in stored])
+
+
+@pytest.mark.parametrize("change", PLANTED)
+def test_a_planted_difference_is_found_in_a_loop_as_event_by_event(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> tuple[Program, list[StoredEvent]]:
+        async with World(LOOP) as world:
+            await world.run()
+            return world.program, await world.stored()
+
+    program, stored = run_virtually(main())
+    at_once = [planted(program, stored, index, change) for index in range(len(stored))]
+    for module in (replay, decide, reports, items):
+        monkeypatch.setattr(module, "item_end", lambda _, at: at)
+    assert at_once == [planted(program, stored, index, change) for index in range(len(stored))]
+    different = {stored[index].event.type for index, checked in enumerate(at_once) if checked.difference is not None}
+    assert {"loop.iteration.done", "command.issued"} & different

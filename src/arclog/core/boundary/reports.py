@@ -6,7 +6,7 @@ order. A report is checked as a whole before any of it is applied, so a refused 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from msgspec import ValidationError
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from arclog.core.boundary.inputs import Refused, WorkReported
 from arclog.core.flow.waits import suspends
+from arclog.core.transitions.items import item_end
 from arclog.core.transitions.state import Chunk, State, StepRun, path_key
 from arclog.model.commands import Pipeline
 from arclog.model.errors import RequestRejected
@@ -54,8 +55,13 @@ def numbered(state: State, report: WorkReported) -> WorkReported:
     return report if report.n or command is None else replace(report, n=command.report + 1)
 
 
-def check_report(program: Program, state: State, report: WorkReported) -> Refused | None:
-    """Return the reason why the report is refused, or None."""
+def check_report(
+    program: Program, state: State, report: WorkReported, items: dict[int, int] | None = None
+) -> Refused | None:
+    """Return the reason why the report is refused, or None.
+
+    `items` has the start and the end of items in one piece, as far as they are known. Those that are found are added.
+    """
     command = state.commands.get(report.command_id)
     if command is None:
         return Refused("closed", f"command {report.command_id} is over")
@@ -74,9 +80,19 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
         return Refused("closed", f"step {command.step} run {command.run} is over")
     chunk = step_run.chunks.get(command.chunk)
     place = _Place(program, program.steps[command.step], step_run, chunk, state.execution_id)
-    first = report.events[0]
+    events = report.events
+    items = {} if items is None else items
+    first = events[0]
     take = place.take
-    for event in report.events:
+    after_item = 0
+    for at, event in enumerate(events):
+        if at < after_item:
+            continue  # it belongs to an item that was checked as a whole
+        if event.type == "loop.iteration.started":
+            end = items.get(at) or items.setdefault(at, item_end(events, at))
+            if end > at and place.takes_item(events, at, end):
+                after_item = end
+                continue
         if (
             event.informative
             or event.cause
@@ -176,6 +192,36 @@ class _Place:
             return "the server ends a loop step"
         self._end()
         return self._course(None).end(failed=kind == "step.failed")
+
+    def takes_item(self, events: Sequence[Event], at: int, end: int) -> bool:
+        """Return whether the events from `at` to before `end`, an item in one piece, are valid.
+
+        If not, they must be checked separately.
+        """
+        chunk, first, tasks = self.chunk, events[at], self.step.plain_tasks
+        path = first.iteration
+        if not self.is_inside or chunk is None or path is None or tasks is None or end - at != 2 * len(tasks) + 2:
+            return False
+        if first.run != self.run or first.step != self.name or chunk.path:
+            return False
+        if at and (first.report or first.command_id or first.fence or first.worker_id):
+            return False
+        if path[0] != self.next or path[0] >= chunk.last:
+            return False
+        index = at
+        for task in tasks:
+            index += 2
+            started, done = events[index - 1], events[index]
+            if started.task != task or done.task != task or started.task_run != 1 or done.task_run != 1:
+                return False
+            outcome = done.payload["outcome"]
+            if not isinstance(outcome, dict) or outcome.get("status") != OK:
+                return False
+            if "result_ref" in outcome or "files" in outcome:
+                return False
+        self.next += 1
+        self.ended.add(path)
+        return True
 
     def _end(self) -> None:
         self.over = True

@@ -105,18 +105,20 @@ def schedule(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
     payload: dict[str, Any] = dict(taken)
     problem: TaskError | None = None
     args = token.args
-    scope = partial(arrival_scope, decision.program, state, token.event, meter=decision.meter)
     try:
         if step.plan.args:
-            args = deep_merge(step.args.evaluate(scope(token.args)), token.args)
+            scope = arrival_scope(decision.program, state, token.event, token.args, decision.meter)
+            args = deep_merge(step.args.evaluate(scope), token.args)
         if step.plan.loop is not None:
-            items, problem = loops.items(decision, step, step.items_at(0), scope(args))
+            scope = arrival_scope(decision.program, state, token.event, args, decision.meter)
+            items, problem = loops.items(decision, step, step.items_at(0), scope)
             payload |= {"expand": True} if items is None else {"items": as_payload(items), "total": len(items)}
     except ExpressionError as failure:
         problem = error("template", str(failure))
     if args:
         payload["args"] = args
-    problem = problem or decision.too_large(payload, f"the args and loop items of step {step.name}")
+    if problem is None and len(payload) > 1:  # tokens alone always fit
+        problem = decision.too_large(payload, f"the args and loop items of step {step.name}")
     if problem is not None:
         _refuse(decision, token, taken, args, problem)
         return

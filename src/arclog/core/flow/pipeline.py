@@ -162,9 +162,9 @@ def conclude(
     if move.task.plan.policy is None:
         return _final(move, frame, record, now, failed=not ok)
     try:
-        index, rule = _matched(pipeline, move, frame, record)
+        index, rule, scope = _matched(pipeline, move, frame, record)
         then = Action(do=move.task.plan.policy.on_unmatched) if rule is None else rule.rule.then
-        set_iter, set_ctx = _changes(pipeline, move, frame, record, rule)
+        set_iter, set_ctx = _changes(scope, rule)
         failure_error = _failure(pipeline, move, frame, record, rule)
         problem = refused(frame.names.reducers, set_ctx) or _oversized(set_ctx, "set_ctx", max_set_bytes, frame)
         if not stores_iter:
@@ -342,25 +342,19 @@ FOLD = {
 
 def _matched(
     pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any]
-) -> tuple[int | None, RuleProgram | None]:
-    scope: Mapping[str, Any] | None = None
+) -> tuple[int | None, RuleProgram | None, Mapping[str, Any]]:
+    """Return the first rule that matches, its index, and the names for its values."""
+    scope = task_scope(pipeline, frame, move, record)
     for index, rule in enumerate(move.task.rules):
-        if rule.condition.template is None:
-            return index, rule
-        if scope is None:
-            scope = task_scope(pipeline, frame, move, record)
-        if rule.condition.holds(scope):
-            return index, rule
-    return None, None
+        if rule.condition.template is None or rule.condition.holds(scope):
+            return index, rule, scope
+    return None, None, scope
 
 
-def _changes(
-    pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any], rule: RuleProgram | None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _changes(scope: Mapping[str, Any], rule: RuleProgram | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Evaluate the values that the rule sets in iter and ctx, in the scope before the change."""
     if rule is None or not (rule.rule.then.set_iter or rule.rule.then.set_ctx):
         return {}, {}
-    scope = task_scope(pipeline, frame, move, record)
     return rule.set_iter.evaluate(scope), rule.set_ctx.evaluate(scope)
 
 

@@ -264,16 +264,18 @@ def result_scope(program: Program, state: State, meter: Meter | None = None) -> 
 
 def capture(state: State, needs: Any) -> Captured:
     """Copy the values of the names that a step run's tasks use."""
-    bare = {name: state.workload[name] for name in needs.bare if name in state.workload}
+    bare = _picked(state.workload, needs.bare)
     if "run" in needs.bare and "run" not in bare:
         bare["run"] = run_values(state)
     return Captured(
-        ctx=_picked(state.ctx, needs.ctx),
-        workload=_picked(state.workload, needs.workload),
-        steps={name: state.results[name] for name in needs.steps if name in state.results},
-        bare=bare,
+        _picked(state.ctx, needs.ctx),
+        _picked(state.workload, needs.workload),
+        _picked(state.results, needs.steps),
+        bare,
     )
 
 
 def _picked(values: dict[str, Any], keys: set[str] | None) -> dict[str, Any]:
-    return values if keys is None else {key: values[key] for key in keys if key in values}
+    if keys is None:
+        return values
+    return {key: values[key] for key in keys if key in values} if keys else {}

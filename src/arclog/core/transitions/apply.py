@@ -115,7 +115,8 @@ def _workflow_started(program: Program, state: State, event: Event) -> None:
 
 
 def _scheduled(program: Program, state: State, event: Event) -> None:
-    final = event.payload.get("final")
+    payload, step = event.payload, program.steps[event.step]
+    final = payload.get("final")
     if final is None:
         arrival = _take(state, event)
     else:
@@ -124,13 +125,13 @@ def _scheduled(program: Program, state: State, event: Event) -> None:
     step_run = StepRun(
         step=event.step,
         run=event.run,
-        args=event.payload.get("args") or {},
-        captured=capture(state, program.steps[event.step].needs),
+        args=payload.get("args") or {},
+        captured=capture(state, step.needs),
         scheduled_at=event.at,
         arrival=arrival,
     )
-    if event.payload.get("expand"):
-        step_run.expanding = capture(state, program.steps[event.step].items_needs)
+    if payload.get("expand"):
+        step_run.expanding = capture(state, step.items_needs)
     if final is not None:
         for captured in (step_run.captured, step_run.expanding):
             if captured is not None:
@@ -411,6 +412,8 @@ def _put(program: Program, state: State, token: Token) -> None:
 def _take(state: State, event: Event) -> dict[str, Any]:
     """Remove the tokens that an event names. Returns the event that the last of them arrived with."""
     tokens = event.payload["tokens"]
+    if len(tokens) == 1 and tokens[0] in state.tokens:
+        return state.tokens.pop(tokens[0]).event
     if all(token in state.tokens for token in tokens):
         return [state.tokens.pop(token).event for token in tokens][-1]
     arrival = joins.last_arrival(state, event.step, tokens)
@@ -429,7 +432,8 @@ def _commands_of(state: State, event: Event) -> list[OpenCommand]:
     """Return the open commands of the event's step run."""
     if not state.commands:
         return []
-    return [command for command in state.commands.values() if (command.step, command.run) == (event.step, event.run)]
+    step, run = event.step, event.run
+    return [command for command in state.commands.values() if command.run == run and command.step == step]
 
 
 def boundary(name: str, event: Event) -> dict[str, Any]:

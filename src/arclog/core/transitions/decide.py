@@ -6,6 +6,7 @@ completion), and the result is one Txn. If that Txn is not committed, the state 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from arclog.core.boundary import leases, signals, wire_reports
@@ -35,6 +36,7 @@ from arclog.core.flow import arrivals, final_step, joins, loops, routing, waits
 from arclog.core.flow.scopes import result_scope
 from arclog.core.transitions import closing
 from arclog.core.transitions.apply import apply
+from arclog.core.transitions.items import apply_item, item_end
 from arclog.core.transitions.state import OpenCommand, State, path_key
 from arclog.expr import Meter, Stored
 from arclog.model import ids, status
@@ -89,7 +91,8 @@ class Decision:
         #: index of the input's own event; -1 if it has none
         self._input = -1
 
-    def run(self, incoming: Input) -> Txn:
+    def run(self, incoming: Input, items: dict[int, int] | None = None) -> Txn:
+        """Decide about an input. `items` has the start and the end of items in one piece in a report, if they are known."""
         if isinstance(incoming, ParentNotified):
             return self._parent_notified()
         if isinstance(incoming, Observed):
@@ -110,11 +113,12 @@ class Decision:
                         return self.txn
                     incoming = completed
                     self.txn.spoken = wire_reports.spoken(incoming, sent)
-                refused = check_report(self.program, self.state, incoming)
+                items = {} if items is None else items
+                refused = check_report(self.program, self.state, incoming, items)
                 if refused is not None:
                     self.txn.refused = refused
                     return self.txn
-                self._take_report(incoming)
+                self._take_report(incoming, items)
             case Request():
                 self._start(incoming)
             case LeaseEnded():
@@ -148,7 +152,7 @@ class Decision:
 
     def run_valid(self, report: WorkReported) -> Txn:
         """Take a report that this process made by `core.flow.pipeline` for an open command. It is not checked."""
-        self._take_report(report)
+        self._take_report(report, {})
         self._input = 0
         self._advance()
         return self.txn
@@ -294,17 +298,32 @@ class Decision:
         token = self.state.tokens_made + 1
         self.made[token] = self.record("workflow.started", {"token": token}, cause=cause)
 
-    def _take_report(self, report: WorkReported) -> None:
+    def _take_report(self, report: WorkReported, items: Mapping[int, int]) -> None:
         self.txn.digests.update(report.digests)
         first = report.events[0]
         first.report, first.command_id, first.fence = report.n, report.command_id, report.fence
         first.worker_id = report.worker_id
         self._enough = max(EVENTS_PER_DECISION, len(report.events) + EVENTS_AFTER_REPORT)
         program, state, txn = self.program, self.state, self.txn
-        coming = iter(report.events)
+        events = report.events
+        coming = iter(events)
         append = txn.events.append
+        at = -1
         for event in coming:
+            at += 1
             kind = event.type
+            if kind == "loop.iteration.started":
+                end = items.get(at) or item_end(events, at)
+                if end > at and apply_item(program, state, events, at, end):
+                    item = events[at:end]
+                    txn.events += item
+                    last = item[-1]
+                    last.duration_ms = milliseconds(event.at, last.at)
+                    for _ in range(at + 1, end):
+                        next(coming)
+                    at = end - 1
+                    loops.iteration_ended(self, last, report.command_id, coming)
+                    continue
             if kind in _TIMED:
                 self.measure(event)
             append(event)  # `emit`, without its call

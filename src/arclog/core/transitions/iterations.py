@@ -160,24 +160,37 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
             faults.item_failed(step, state, step_run, event, None)
         step_run.loops.pop(path_key(path), None)
         return
-    key = path_key(path)
-    iteration = step_run.iterations.pop(key)
+    iteration = step_run.iterations.pop(path_key(path))
     pipeline = iteration.pipeline
     if failed:
         faults.item_failed(step, state, step_run, event, pipeline)
-    taken = max(event.at - iteration.started_at, 1)
-    loop.item_us = float(taken) if not loop.item_us else loop.item_us * (1 - _NEWEST) + taken * _NEWEST
-    record = last_record(step, pipeline, failed=failed)
-    if record is not None and (loop.broken is not None or path >= step_run.record_of):
-        # Not the iteration that ended last: that would depend on timing.
-        step_run.record, step_run.record_of = record, path
-    own = loop_at(step_run, ()) if outer else loop
-    if own.results is not None:
-        _keep_result(program, step_run, own, own.results, key, record)
     if pipeline.ctx or pipeline.error:
         reducers.take(program, state, step_run, path, pipeline)
     chunk = step_run.chunks[iteration.chunk] if iteration.chunk else chunk_with(step_run, path)
     chunk.open -= 1
+    record = last_record(step, pipeline, failed=failed)
+    count_ended(program, state, step_run, loop, chunk, path, event.at - iteration.started_at, record)
+
+
+def count_ended(
+    program: Program,
+    state: State,
+    step_run: StepRun,
+    loop: Loop,
+    chunk: Chunk,
+    path: tuple[int, ...],
+    taken: int,
+    record: dict[str, Any] | None,
+) -> None:
+    """Fold the duration and the record of an ended iteration into its loop, and close its chunk after the last one."""
+    taken = max(1, taken)
+    loop.item_us = float(taken) if not loop.item_us else loop.item_us * (1 - _NEWEST) + taken * _NEWEST
+    if record is not None and (loop.broken is not None or path >= step_run.record_of):
+        # Not the iteration that ended last: that would depend on timing.
+        step_run.record, step_run.record_of = record, path
+    own = loop_at(step_run, ()) if loop.path else loop
+    if own.results is not None:
+        _keep_result(program, step_run, own, own.results, path_key(path), record)
     if chunk.open == 0 and chunk.next == chunk.last:
         del step_run.chunks[chunk.id]
         for command in [held for held in state.commands.values() if _runs(held, step_run, chunk)]:

@@ -62,6 +62,8 @@ def _execution_started(program: Program, _: State, event: Event) -> Sequence[Mov
 
 def _step_scheduled(program: Program, state: State, event: Event) -> Sequence[Move]:
     plan = program.steps[event.step].plan
+    if plan.timeout_s is None and plan.deadline_s is None and "final" not in event.payload:
+        return ()
     key = run_key(event.step, event.run)
     moves: list[Move] = []
     if "final" in event.payload:

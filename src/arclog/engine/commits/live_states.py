@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from arclog.core.transitions.apply import apply
+from arclog.core.transitions.items import apply_all
 from arclog.core.transitions.state import State
 from arclog.engine.commits.marked_work import READING
 from arclog.engine.commits.quarantine import BegunElsewhere, Quarantine
@@ -277,8 +277,7 @@ class LiveStates:
         if self.quarantine is not None:
             self.quarantine.began_reading(state.execution_id)
         try:
-            for stored in page:
-                apply(program, state, stored.event)
+            apply_all(program, state, [stored.event for stored in page])
         finally:
             if self.quarantine is not None:
                 self.quarantine.read_on()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from operator import attrgetter
+from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from arclog.core.boundary.inputs import Request
-from arclog.core.transitions.apply import apply
+from arclog.core.transitions.items import apply_all
 from arclog.core.transitions.state import State
 from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.ids import new_uuid
@@ -72,13 +73,19 @@ async def _replayed(engine: Engine, record: ExecutionRecord) -> replay.Checked:
     program = await engine.live.program(record.new.plan)
     stored = await read_log(engine, record.execution_id, record.head)
     events, event_ids = list(map(_EVENT, stored)), list(map(_EVENT_ID, stored))
-    given = (program, record.execution_id, events, event_ids)
+    del stored
     turns = engine.deciding.turns
+
+    def check(*limits: Any) -> replay.Checked:
+        checked = replay.check(program, record.execution_id, events, event_ids, *limits)
+        events.clear()  # in the thread: a collection after its end would examine them all
+        return checked
+
     if turns is None:
-        return await aside(len(events), replay.check, *given, engine.deciding.meter)
+        return await aside(len(events), check, engine.deciding.meter)
     # The templates of the run cost the same again, so they are evaluated in turns, as in the run itself.
     meter = engine.deciding.sliced_meter(turns)
-    return await turns.run(record.new.scope.tenant, lambda: replay.check(*given, meter, turns.give_way))
+    return await turns.run(record.new.scope.tenant, lambda: check(meter, turns.give_way))
 
 
 async def compared(engine: Engine, a: ExecutionRecord, b: ExecutionRecord) -> RunsDiff:
@@ -95,8 +102,7 @@ async def compared(engine: Engine, a: ExecutionRecord, b: ExecutionRecord) -> Ru
 
 def _side(program: Program, execution_id: int, events: list[Event]) -> diff.Side:
     state = State(execution_id=execution_id)
-    for event in events:
-        apply(program, state, event)
+    apply_all(program, state, events)
     return diff.Side(program.plan, state, events)
 
 

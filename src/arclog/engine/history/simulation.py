@@ -95,7 +95,7 @@ async def _simulated(
     )
     reader = _Reader(results, record.new.scope.tenant, asyncio.get_running_loop()) if reads else None
 
-    def work() -> tuple[Simulated, path_comparison.Compared]:
+    def work() -> SimulatedRun:
         simulated = simulate(
             program,
             record.execution_id,
@@ -108,10 +108,11 @@ async def _simulated(
             read=reader,
             meter=engine.deciding.meter,
         )
-        return simulated, path_comparison.compared(events, simulated, request.map)
+        beside = path_comparison.compared(events, simulated, request.map)
+        events.clear()  # in the thread: a collection after its end would examine them all
+        return _shown(record, simulated, beside)
 
-    simulated, beside = await asyncio.to_thread(work) if reads else work()
-    return _shown(record, simulated, beside)
+    return await asyncio.to_thread(work) if reads else work()
 
 
 def _request(
