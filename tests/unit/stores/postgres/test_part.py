@@ -1,7 +1,7 @@
 """Requests that callers share: of which request each caller gets the result."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -117,7 +117,7 @@ class _Catalog(Catalog):
         self.transactions.append(name)
         return [(1, b"text", 5, False)] if self.is_known else []
 
-    async def _run(self, calls: Any, *, again: bool = False) -> list[list[tuple[Any, ...]]]:
+    async def _run(self, calls: Any, *, again: bool = False) -> list[Sequence[Sequence[Any]]]:
         self.transactions.append(calls[-2][0])
         self.is_known = True
         return [[(1, b"text", 5, False)] for _ in calls]
