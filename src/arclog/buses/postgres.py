@@ -37,6 +37,9 @@ _FIRST_PAUSE_S = 0.1
 _QUIET_S = 15.0
 #: A process is alive if it sent a notice within this time: each sends one at least every `_QUIET_S`.
 _COMPANY_S = 3 * _QUIET_S
+#: While PostgreSQL is slow, notices are collected for this many times as long as the last one took, up to a limit.
+_REST = 10
+_LONGEST_GATHER_S = 0.1
 #: How long notices are collected while no other process listens. A new process announces itself and then receives them
 #: at once.
 _ALONE_S = 1.0
@@ -231,15 +234,18 @@ class PostgresBus:
         return decoded.new
 
     async def _send_all(self, notifier: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
+        clock = asyncio.get_running_loop().time
         while True:
             await self._pending.some()
+            began = clock()
             await self._send(notifier)
             if not self._pending:  # otherwise there is more than one notice can hold
-                await self._gather()
+                await self._gather(clock() - began)
 
-    async def _gather(self) -> None:
+    async def _gather(self, took_s: float) -> None:
+        """Wait before the next notice. The last one took `took_s`."""
         if asyncio.get_running_loop().time() < self._company_until:
-            await asyncio.sleep(self._gather_s)
+            await asyncio.sleep(gather_s(self._gather_s, took_s))
             return
         self._company.clear()
         with suppress(TimeoutError):
@@ -260,3 +266,8 @@ class PostgresBus:
     ) -> None:
         payload = _encode(_Payload(self._me, notice, new)).decode()
         await self._answer(connection.execute("SELECT pg_notify(%s, %s)", (self._channel, payload)))
+
+
+def gather_s(least_s: float, took_s: float) -> float:
+    """Return how long notices are collected while other processes listen. 0 if they are not to be collected at all."""
+    return max(least_s, min(_REST * took_s, _LONGEST_GATHER_S)) if least_s else 0.0

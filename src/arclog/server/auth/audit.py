@@ -1,7 +1,7 @@
 """The record of granted and denied requests.
 
 Every denial is recorded, and every granted request that changes something, before it is processed: a request that
-cannot be recorded is not processed. If one caller is denied repeatedly within a minute, `auth.max_denials` denials are
+cannot be recorded is not processed. Requests that come while others are being recorded are recorded together. If one caller is denied repeatedly within a minute, `auth.max_denials` denials are
 recorded one by one and the rest as one entry with their number. A tenant has at most `auth.audit_max_entries` entries,
 and one caller half of them, so that no caller can fill the store or displace the entries of others. Requests of workers
 and producers are not recorded here, since each report and event is in the log.
@@ -9,13 +9,16 @@ and producers are not recorded here, since each report and event is in the log.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from arclog.model.config.settings import Settings
 from arclog.model.data.lru import LruCache
+from arclog.model.errors import StoreError
 from arclog.model.ids import MICROS, timestamp
 from arclog.model.principal import Principal
 from arclog.ports.boundary import Boundary
@@ -89,6 +92,76 @@ class Denials:
         return entries
 
 
+# ── entries ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Entries of requests that are processed at the same time share transactions.
+
+#: maximum number of requests whose entries are written in one transaction
+_AT_A_TIME = 500
+
+
+class _Waiting(NamedTuple):
+    """The entries of a request, and the future that ends when they are durable."""
+
+    entries: list[AuditEntry]
+    keep_from: int
+    written: asyncio.Future[None]
+
+
+class Entries:
+    """Writes entries, one transaction at a time."""
+
+    def __init__(self, book: AccessBook) -> None:
+        self._book = book
+        self._is_writing = False
+        self._waiting: list[_Waiting] = []
+        #: writes the entries that wait; a separate task, so that a cancelled request does not cancel those of others
+        self._serving: asyncio.Task[None] | None = None
+
+    async def add(self, entries: list[AuditEntry], keep_from: int) -> None:
+        """Return after the entries are durable. Entries from before `keep_from` are removed."""
+        if self._is_writing:
+            written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(_Waiting(entries, keep_from, written))
+            await written
+            return
+        self._is_writing = True
+        try:
+            await self._book.add_audit(entries, keep_from=keep_from)
+        finally:
+            if self._waiting:
+                self._serving = asyncio.ensure_future(self._serve())
+            else:
+                self._is_writing = False
+
+    async def _serve(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting[:_AT_A_TIME], self._waiting[_AT_A_TIME:]
+            await self._write(group)
+        self._is_writing = False
+
+    async def _write(self, group: Sequence[_Waiting]) -> None:
+        entries = [entry for waiting in group for entry in waiting.entries]
+        problem: Exception | None = None
+        try:
+            await self._book.add_audit(entries, keep_from=max(waiting.keep_from for waiting in group))
+        except StoreError as error:
+            problem = error
+        except Exception as error:  # noqa: BLE001 - it is raised where the entries are awaited
+            if len(group) > 1:
+                # The store refuses an entry and has written none: only the request of that entry may fail.
+                for waiting in group:
+                    await self._write([waiting])
+                return
+            problem = error
+        for waiting in group:
+            if waiting.written.done():
+                continue  # the request was cancelled
+            if problem is None:
+                waiting.written.set_result(None)
+            else:
+                waiting.written.set_exception(type(problem)(*problem.args))  # each has its own exception object
+
+
 # ── audit ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -104,6 +177,7 @@ class Audit:
 
     def __init__(self, book: AccessBook, clock: Clock, settings: Settings) -> None:
         self._book = book
+        self._entries = Entries(book)
         self._clock = clock
         self._keep = round(settings.number("auth.audit_keep_s") * MICROS)
         self._denials = Denials(clock, settings.integer("auth.max_denials"))
@@ -126,7 +200,7 @@ class Audit:
         )
         entries = [entry] if decision != DENIED else self._denials.to_record(entry)
         if entries:
-            await self._book.add_audit(entries, keep_from=now - self._keep)
+            await self._entries.add(entries, now - self._keep)
             await self._trim(entry.tenant, entry.principal)
 
     async def _trim(self, tenant: str, principal: str) -> None:

@@ -11,7 +11,7 @@ from arclog.ports.storage.catalog import PlanRecord
 from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Scope
 from arclog.stores.postgres.connection.connect import Address, connect
 from arclog.stores.postgres.connection.pipeline import translated
-from arclog.stores.postgres.part import Lookups, PostgresPart
+from arclog.stores.postgres.part import Lookups, PostgresPart, Shared
 from arclog.stores.postgres.partitions import PARTED
 from arclog.stores.sql.executions import Catalog as SqlCatalog
 from arclog.stores.sql.executions import Executions as SqlExecutions
@@ -62,8 +62,17 @@ class Executions(SqlExecutions, PostgresPart):
 # Registers plans in the PostgreSQL store. The versions of a path are numbered under a lock.
 
 
+_Registered = tuple[int, bytes, int]
+
+
 class Catalog(SqlCatalog, PostgresPart):
-    async def _register(self, plan: PlanRecord, scope: Scope) -> tuple[int, bytes, int]:
+    _registrations: Shared[tuple[str, str, Scope], _Registered]
+
+    async def _register(self, plan: PlanRecord, scope: Scope) -> _Registered:
+        # Many runs of one playbook may be started at the same time.
+        return await self._registrations.get((plan.digest, plan.path, scope), lambda: self._register_now(plan, scope))
+
+    async def _register_now(self, plan: PlanRecord, scope: Scope) -> _Registered:
         tenant, place = scope.tenant, (scope.project, scope.environment)
         key = (plan.digest, tenant, plan.path)
         known = await self._read("version_of", *key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from arclog.stores.postgres.connection.pipeline import columns, ints, texts
@@ -45,14 +45,58 @@ class Lookups(Generic[Record]):
             records = await self._read(list(asked))
         except Exception as error:  # noqa: BLE001 - it is raised where the record is awaited
             for futures in asked.values():
-                for future in futures:
-                    if not future.done():
-                        future.set_exception(type(error)(*error.args))  # each caller gets its own exception object
+                _fail(futures, error)
             return
         for execution_id, futures in asked.items():
             for future in futures:
                 if not future.done():  # the caller was cancelled
                     future.set_result(records.get(execution_id))
+
+
+Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
+
+
+class Shared(Generic[Key, Result]):
+    """Requests that several callers make with the same key. One is in progress for each key. A caller that comes later waits for
+    the next one, which begins after its call and serves all that wait.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[Key, list[asyncio.Future[Result]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def get(self, key: Key, request: Callable[[], Awaitable[Result]]) -> Result:
+        """Return the result of a request that began after this call. `request` must do the same for all callers with this key."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            self._waiting[key] = [future]
+            task = asyncio.ensure_future(self._serve(key, request))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            waiting.append(future)
+        return await future
+
+    async def _serve(self, key: Key, request: Callable[[], Awaitable[Result]]) -> None:
+        while waiting := self._waiting[key]:
+            self._waiting[key] = []
+            try:
+                result = await request()
+            except Exception as error:  # noqa: BLE001 - it is raised where the result is awaited
+                _fail(waiting, error)
+            else:
+                for future in waiting:
+                    if not future.done():  # the caller was cancelled
+                        future.set_result(result)
+        del self._waiting[key]
+
+
+def _fail(waiting: Iterable[asyncio.Future[Any]], error: Exception) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_exception(type(error)(*error.args))  # each caller gets its own exception object
 
 
 # ── part ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,7 @@ from arclog.stores.postgres.connection.pipeline import Pipeline, translated
 from arclog.stores.postgres.connection.pool import Pool
 from arclog.stores.postgres.executions import Catalog, Executions, Retention
 from arclog.stores.postgres.log import Log
-from arclog.stores.postgres.part import Lookups
+from arclog.stores.postgres.part import Lookups, Shared
 from arclog.stores.postgres.partitions import Spans
 from arclog.stores.postgres.queries import queries
 from arclog.stores.postgres.work import Claims, Work
@@ -47,6 +47,7 @@ class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
         self._pool = Pool(self.place, self._open_pipeline, most, self._patience_s)
         self._lookups = Lookups(self._read_executions)
         self._beginnings = Lookups(self._read_beginnings)
+        self._registrations = Shared()
         self._claims = Claims(self.place, self._pool, self._sql)
         self._spans = Spans(self._address, self._pool, self._sql, settings.number("store.partition_s"))
         self._writer = Writer(self.place, self._sql, self._open_pipeline, self._pool, clock, _LANES)
