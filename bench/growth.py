@@ -105,7 +105,7 @@ def _samples(store: str, sizes: list[int], options: argparse.Namespace) -> list[
                 samples.append(child("run_growth.py", home, "measure", rounds, folder=folder, **variables))
         finished = [child("run_growth.py", home, "finish", folder=folder, **variables) for home, variables in stores]
     for sample in finished:
-        expect("runs that gc removed", sample["removed"], 400)
+        expect("runs that gc removed", sample["removed"], 1200)
     return [_together(samples, last) for samples, last in zip(taken, finished, strict=True)]
 
 

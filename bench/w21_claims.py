@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from bench.harness import Findings, Goal, Line, Options, Sample, child, expect, in_new_folder, interleaved
+from bench.harness import Findings, Goal, Line, Options, Sample, child, expect, in_new_folder, interleaved, spread
 from bench.postgres import Databases, missing, postgres, postgres_is_there
 
 GOAL = Goal("<=", 2.0)
@@ -28,6 +28,10 @@ def measure(options: Options) -> Findings:
     for name, samples in taken.items():
         found.ratios.append(Line(f"{name}: a claim, p99", samples.of("p99_ms"), "ms", GOAL))
         found.figures.append(Line(f"{name}: a claim, median", samples.of("p50_ms"), "ms"))
+        found.figures.append(Line(f"{name}: a bare UPDATE of one row, p99", samples.of("bare_p99_ms"), "ms"))
+        for percentile in ("p50", "p99"):
+            ratio = spread([sample[f"{percentile}_ms"] / sample[f"bare_{percentile}_ms"] for sample in samples.samples])
+            found.figures.append(Line(f"{name}: a claim ÷ a bare UPDATE, {percentile}", ratio, "×"))
         found.figures.append(Line(f"{name}: CPU of arclog for a claim", samples.of("cpu_ms"), "ms"))
     return found
 
