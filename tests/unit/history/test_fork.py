@@ -225,7 +225,7 @@ def test_a_log_is_freed_without_a_garbage_collection(monkeypatch: pytest.MonkeyP
             await world.run()
             gc.disable()
             try:
-                await world.here.api.fork(str(world.execution_id), ForkRequest(step="end"))
+                await world.current_life.api.fork(str(world.execution_id), ForkRequest(step="end"))
                 assert [builder() for builder in builders] == [None]
             finally:
                 gc.enable()

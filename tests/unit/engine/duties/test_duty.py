@@ -172,7 +172,7 @@ async def test_a_server_that_was_only_slow_learns_that_it_was_taken_for_gone(
 
 
 async def test_a_server_whose_store_goes_away_while_it_takes_over_is_told_when_it_is_back(
-    store: Asked, clock: FakeClock
+    store: CountingStore, clock: FakeClock
 ) -> None:
     assert await duty(store, clock, "gone").has()
     clock.advance(LEASE_S + 1)
@@ -184,7 +184,7 @@ async def test_a_server_whose_store_goes_away_while_it_takes_over_is_told_when_i
             raise StoreUnavailable("the store is away")
 
     next_one = Duty(store, clock, "timers", "next", LEASE_S, took_over)
-    lease, asked = store.lease_duty, store.asked
+    lease = store.lease_duty
 
     async def leased_and_lost(duty: str, owner: str, now: int, until: int) -> bool:
         leased = await lease(duty, owner, now, until)
