@@ -201,4 +201,4 @@ async def test_a_server_whose_store_goes_away_while_it_takes_over_is_told_when_i
     clock.advance(LEASE_S / 2)
     assert await next_one.has()
     assert calls == [True, False]
-    assert asked.count("next") == 3
+    assert store.owners.count("next") == 3
