@@ -1,10 +1,11 @@
 """The record of granted and denied requests.
 
 Every denial is recorded, and every granted request that changes something, before it is processed: a request that
-cannot be recorded is not processed. Requests that come while others are being recorded are recorded together. If one caller is denied repeatedly within a minute, `auth.max_denials` denials are
-recorded one by one and the rest as one entry with their number. A tenant has at most `auth.audit_max_entries` entries,
-and one caller half of them, so that no caller can fill the store or displace the entries of others. Requests of workers
-and producers are not recorded here, since each report and event is in the log.
+cannot be recorded is not processed. Requests that arrive while others are being recorded are recorded together. If one
+caller is denied repeatedly within a minute, `auth.max_denials` denials are recorded one by one and the rest as one entry
+with their number. A tenant has at most `auth.audit_max_entries` entries, and one caller half of them, so that no caller
+can fill the store or displace the entries of others. Requests of workers and producers are not recorded here, since each
+report and event is in the log.
 """
 
 from __future__ import annotations
