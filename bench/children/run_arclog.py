@@ -177,7 +177,7 @@ def since_start() -> float:
 
 
 def main(argv: list[str]) -> None:
-    from arclog.wiring.loop import run
+    from arclog.wiring.process import run
 
     briefly = "ARCLOG_STORE_URL" not in os.environ  # as `arclog run` decides
     match argv:

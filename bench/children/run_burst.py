@@ -24,7 +24,7 @@ from arclog.ports.control import WorkerInfo
 from arclog.ports.storage.store import ExecutionFilter
 from arclog.ports.views.api import ExecuteRequest, RegisterRequest
 from arclog.wiring.embedded import Embedded, embedded
-from arclog.wiring.loop import run
+from arclog.wiring.process import run
 from arclog.wiring.settings import load_settings
 from arclog.worker.runner import Worker
 

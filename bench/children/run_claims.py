@@ -19,7 +19,7 @@ from typing import Any
 from arclog.model.events import Event
 from arclog.ports.storage.store import Append, CommandRecord, ExecutionState, NewCommand, NewExecution, Scope
 from arclog.wiring.embedded import embedded
-from arclog.wiring.loop import run
+from arclog.wiring.process import run
 from arclog.wiring.settings import load_settings
 
 HELD = 50

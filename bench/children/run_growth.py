@@ -31,7 +31,7 @@ from arclog.ports.storage.store import ExecutionFilter
 from arclog.ports.views.api import ExecuteRequest, RegisterRequest
 from arclog.wiring.doctor import diagnosed
 from arclog.wiring.embedded import Embedded, embedded
-from arclog.wiring.loop import run
+from arclog.wiring.process import run
 from arclog.wiring.settings import load_settings
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -16,7 +16,7 @@ from typing import Any
 from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.wiring import backends, embedded
-from arclog.wiring.loop import run
+from arclog.wiring.process import run
 from arclog.wiring.settings import load_settings
 
 CALLS: Counter[str] = Counter()

@@ -100,7 +100,7 @@ async def send(port: int, execution_id: str, count: int, connections: int, batch
 
 
 def main(args: list[str]) -> None:
-    from arclog.wiring.loop import run
+    from arclog.wiring.process import run
 
     match args:
         case ["serve", "arclog", home]:

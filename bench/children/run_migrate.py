@@ -16,7 +16,7 @@ from arclog.ports.storage.store import ExecutionFilter
 from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.clocks import SystemClock
 from arclog.wiring.embedded import embedded
-from arclog.wiring.loop import run
+from arclog.wiring.process import run
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 if ROOT not in sys.path:

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import psycopg
 
-from arclog.wiring.loop import run
+from arclog.wiring.process import run
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 

@@ -85,14 +85,14 @@ def die_at(work: str) -> None:
         stand_still(Path(os.environ["STANDS_WHILE"]))
         return
     if work == "reading":
-        fold = live.__dict__["apply"]
+        fold = live.__dict__["apply_all"]
 
-        def folded(program: Any, state: Any, event: Any) -> Any:
+        def folded(program: Any, state: Any, events: Any) -> Any:
             if program.plan.name != "healthy":
                 die()
-            return fold(program, state, event)
+            return fold(program, state, events)
 
-        live.__dict__["apply"] = folded
+        live.__dict__["apply_all"] = folded
         return
     if work == "encoding":
         derive = rows.Codec._derived

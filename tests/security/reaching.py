@@ -19,9 +19,9 @@ from arclog.model.config.settings import Settings
 from arclog.sandbox.child import kernel
 from arclog.sandbox.confinement_settings import for_server
 from arclog.sandbox.probe import PROMISES, held
-from arclog.sandbox.protection import protect_process
 from arclog.tools.python import PythonConfig, PythonTool
 from arclog.tools.shell import ShellConfig, ShellTool
+from arclog.wiring.process import protect_process
 from tests.security.victim import become_ordinary, part_from_the_machine, pretend
 from tests.unit.sandbox.support import context
 

@@ -23,7 +23,7 @@ _PLACES = {
     "SqliteStore": ("arclog.stores.sqlite",),
     "SystemClock": ("arclog.wiring.clocks", "arclog.wiring.clock"),
     "make_key": ("arclog.server.auth.keys", "arclog.server.keys"),
-    "run": ("arclog.wiring.loop",),
+    "run": ("arclog.wiring.process", "arclog.wiring.loop"),
     "serve": ("arclog.wiring.serving.server", "arclog.wiring.server"),
 }
 #: Who has keys: (tenant, role).

@@ -27,10 +27,10 @@ from arclog.model.outcome import Outcome
 from arclog.sandbox.child import kernel
 from arclog.sandbox.confinement_settings import for_server
 from arclog.sandbox.probe import held
-from arclog.sandbox.protection import protect_process
 from arclog.tools import duckdb
 from arclog.tools.python import PythonConfig, PythonTool
 from arclog.tools.shell import ShellConfig, ShellTool
+from arclog.wiring.process import protect_process
 from tests.unit.sandbox.support import all_processes, context
 from tests.unit.tools.sql.support import Sql
 

@@ -37,12 +37,12 @@ from arclog.ports.storage.schedules import ScheduleApi
 from arclog.ports.storage.store import ExecutionFilter, Store
 from arclog.ports.tool import ToolServices
 from arclog.sandbox.folders import workdir_of
-from arclog.sandbox.protection import protect_process
 from arclog.wiring.backends import DATABASE, choose_bus, choose_results, choose_store, keeps_files
 from arclog.wiring.clocks import SystemClock
 from arclog.wiring.homes.folders import Scratch, prepare_home, remove_abandoned
 from arclog.wiring.homes.presence import FileMarks, Presence
 from arclog.wiring.kinds import KindSpecs, ToolKinds, kinds_named_in, tool_kinds
+from arclog.wiring.process import protect_process
 from arclog.wiring.secrets import SecretsOnDemand, choose_vault
 from arclog.wiring.senders.webhooks import WebhookSender
 from arclog.worker.runner import Worker

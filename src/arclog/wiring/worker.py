@@ -23,11 +23,11 @@ from arclog.ports.control import WorkerInfo
 from arclog.ports.tool import ToolServices
 from arclog.sandbox.confinement_settings import for_server
 from arclog.sandbox.folders import workdir_of
-from arclog.sandbox.protection import protect_process
 from arclog.wiring.clocks import SystemClock
 from arclog.wiring.homes.folders import Scratch
 from arclog.wiring.isolation import isolate
 from arclog.wiring.kinds import tool_kinds
+from arclog.wiring.process import protect_process
 from arclog.wiring.secrets import SecretsOnDemand, choose_vault
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox

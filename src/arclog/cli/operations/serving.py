@@ -56,7 +56,7 @@ def server_command(options: Namespace) -> int:
 def _serve(options: Namespace, *, with_worker: bool) -> int:
     from arclog.cli.home import settings_of
     from arclog.cli.render import out_of
-    from arclog.wiring.loop import run
+    from arclog.wiring.process import run
 
     settings = settings_of(options)
     overrides = {"server__host": options.host, "server__port": options.port}

@@ -46,7 +46,7 @@ def worker_command(options: Any) -> int:
         from arclog.cli.operations.pools import drain
 
         return drain(options)
-    from arclog.wiring.loop import run
+    from arclog.wiring.process import run
     from arclog.wiring.settings import load_settings
 
     overrides = {

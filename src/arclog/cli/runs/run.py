@@ -55,7 +55,7 @@ def run_command(options: Namespace) -> int:
     from arclog.cli.home import server_of, settings_of
     from arclog.cli.playbooks.files import in_catalog, playbook_text
     from arclog.cli.render import out_of
-    from arclog.wiring.loop import run
+    from arclog.wiring.process import run
 
     settings = settings_of(options)
     if options.file == "-" and options.workload == "-":
@@ -180,7 +180,7 @@ def forked_command(options: Namespace, request: ForkRequest) -> int:
 def _continue(options: Namespace, *, again: bool, request: ForkRequest | None = None) -> int:
     from arclog.cli.home import require, settings_of
     from arclog.cli.render import out_of
-    from arclog.wiring.loop import run
+    from arclog.wiring.process import run
 
     settings = settings_of(options)
     require(settings, options.id)

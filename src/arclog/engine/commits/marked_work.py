@@ -6,7 +6,6 @@ Invariant: work that is repeated after a crash has the same number, and a run th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Coroutine, Generator, Mapping
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -26,6 +25,7 @@ from arclog.core.boundary.inputs import (
     TimerFired,
     WorkReported,
 )
+from arclog.model.data.digest import sha256
 from arclog.ports.storage.marks import ATTEMPT, STEP_SLOT, Marks
 from arclog.ports.storage.store import NewExecution
 
@@ -62,10 +62,10 @@ def start_id(new: NewExecution, content: Mapping[str, Any]) -> int:
     """Identify a run that does not exist yet by what it is to do, since each attempt to begin it has another id. The
     number is negative: no run has it.
     """
-    content_hash = hashlib.blake2b(f"{new.scope.label}\0{new.plan}\0".encode("utf-8", "replace"), digest_size=8)
+    described = f"{new.scope.label}\0{new.plan}\0".encode("utf-8", "replace")
     with suppress(ValueError, TypeError, RecursionError):  # what cannot be encoded is refused later
-        content_hash.update(msgspec.json.encode(content))
-    return -1 - (int.from_bytes(content_hash.digest(), "big") >> 1)
+        described += msgspec.json.encode(content)
+    return -1 - (int(sha256(described)[:16], 16) >> 1)
 
 
 def activity(work: int) -> str:

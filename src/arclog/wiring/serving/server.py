@@ -44,7 +44,7 @@ from arclog.wiring.compiling.pool import CompilingProcesses
 from arclog.wiring.doctor import diagnosed
 from arclog.wiring.embedded import DEFAULT_POOL, Embedded, embedded
 from arclog.wiring.kinds import installed_kinds
-from arclog.wiring.loop import freeze_imports
+from arclog.wiring.process import freeze_imports
 from arclog.wiring.secrets import choose_vault, left_in_home
 from arclog.wiring.serving.processes import BACKLOG, Member, address_of, allow_files, listen
 

@@ -1,5 +1,7 @@
-"""Runs arclog's programs: on uvloop if it is installed, which is faster than asyncio's own loop, and with rare garbage
-collections. A program that embeds arclog uses its own loop; nothing else depends on the loop.
+"""The process of a program of arclog: its event loop, its garbage collections, and its protection from other processes.
+
+Programs run on uvloop if it is installed, which is faster than asyncio's own loop. A program that embeds arclog uses
+its own loop; nothing else depends on the loop.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ import signal
 import sys
 from collections.abc import Coroutine
 from typing import Any, NoReturn, TypeVar
+
+from arclog.model.config.settings import Settings
+from arclog.sandbox.child import kernel
 
 T = TypeVar("T")
 
@@ -56,6 +61,14 @@ def freeze_imports() -> None:
     if _is_own:
         gc.collect()
         gc.freeze()
+
+
+def protect_process(settings: Settings) -> None:
+    """Protect the memory, environment and files of this process from other processes of the same user, also without
+    Landlock or namespaces. Debuggers then need root.
+    """
+    if settings.text("tasks.confinement") != "off":
+        kernel.prctl(kernel.DUMPABLE, 0)
 
 
 def _fill_streams() -> None:
