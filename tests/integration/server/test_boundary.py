@@ -340,6 +340,14 @@ async def test_upcoming_schedules_of_another_project_are_not_there(site: Site) -
     assert [due.name for due in await site.of("acme").schedules.upcoming()] == [SECRET]
 
 
+async def test_a_playbook_is_not_compared_with_one_of_another_tenant(site: Site) -> None:
+    globex = site.of("globex")
+    await globex.api.execute(ExecuteRequest("metadata: {name: own}\nworkflow: [{step: a, tool: {kind: noop}}]\n"))
+    assert (await globex.api.difference("own", 1, other="own")).diff == ""
+    with pytest.raises(NotFound):
+        await globex.api.difference("own", 1, other=f"{SECRET}/flow")
+
+
 def test_a_principal_without_a_tenant_has_no_boundary() -> None:
     with pytest.raises(InvariantBroken, match="no tenant"):
         Boundary.of(Principal("nobody", "", frozenset(ROLES)), Settings())
