@@ -21,7 +21,7 @@ from arclog.model.data.lru import LruCache
 from arclog.model.errors import SecretUnavailable, SettingsError, StoreError
 from arclog.ports.clock import Clock
 from arclog.ports.secrets import Credential, SecretManager, SecretSource
-from arclog.sandbox.confinement_settings import hidden_paths
+from arclog.sandbox.confinement_settings import hidden_paths, own_variables
 from arclog.secrets.files import read_small
 from arclog.secrets.managers.http import SecretNotThere
 from arclog.secrets.naming import json_fields, widening
@@ -31,8 +31,6 @@ from arclog.secrets.seal import Seal
 #: A number in a JSON secret is redacted if it has at least this many digits; a shorter one may be a port or a count.
 _SECRET_DIGITS = 6
 
-#: Prefix of arclog's own variables, which may contain the store's password or the worker's token.
-_OWN_VARIABLES = "ARCLOG_"
 #: Not real files: the environment and memory of processes.
 _PROCESSES = "/proc"
 
@@ -61,6 +59,7 @@ class LocalSecrets:
         self._clock = clock
         self._manager = manager
         self._most = settings.integer("secrets.max_bytes")
+        self._own_variables = own_variables(settings)
         self._variables = _listed(settings.text("secrets.allow_env"))
         self._files = _listed(settings.text("secrets.allow_files"))
 
@@ -233,7 +232,7 @@ class LocalSecrets:
         return fields
 
     def _env(self, variable: str) -> str:
-        if variable.startswith(_OWN_VARIABLES):
+        if any(fnmatchcase(variable, own) for own in self._own_variables):
             raise SecretUnavailable(f"the environment variable {variable} is arclog's own; give the secret another one")
         if self._variables and not any(fnmatchcase(variable, allowed) for allowed in self._variables):
             raise SecretUnavailable(

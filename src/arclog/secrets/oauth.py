@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import ipaddress
 import re
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
@@ -17,7 +16,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
-from arclog.drivers.addresses import shown
+from arclog.drivers.addresses import is_loopback, shown
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable
 from arclog.ports.clock import Clock
@@ -143,18 +142,9 @@ def check_url(url: str) -> str:
         return "token_url must be an https URL"
     if parts.username or parts.password:
         return "token_url must not contain a user name or password"
-    if parts.scheme == "http" and not _is_loopback(host):
+    if parts.scheme == "http" and not is_loopback(host):
         return "token_url must be an https URL: a secret would be sent unencrypted"
     return ""
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _key(grant: Grant) -> str:

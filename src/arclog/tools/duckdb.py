@@ -20,7 +20,6 @@ from msgspec.json import decode
 
 from arclog.drivers.backoff import Backoff
 from arclog.model.config.extras import required
-from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
@@ -28,8 +27,8 @@ from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement_settings import Reach, reach_of
 from arclog.tools.sql.duckdb_host import Connection, DuckdbError, Hosts, extension_folder
 from arclog.tools.sql.failures import SqlFailure, explained
-from arclog.tools.sql.files import MEMORY, FileSession, not_ours, run_on_file
-from arclog.tools.sql.run import BATCH, FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, Threads, failed_with
+from arclog.tools.sql.files import DATABASE_DOC, MEMORY, FileSession, not_ours, run_on_file
+from arclog.tools.sql.run import BATCH, Answer, Bound, SqlConfig, Threads, failed_with, sql_kind
 from arclog.tools.sql.values import checked, is_flat, json_text
 
 HELPER = "duckdb"
@@ -288,27 +287,11 @@ def _open(services: ToolServices) -> DuckdbTool:
 
 
 KIND = ToolKind(
-    KindSpec(
-        name="duckdb",
-        summary="Runs SQL on DuckDB, in memory or on a file; reads and writes Parquet, CSV and JSON files. The data are the rows.",
-        auth=(),
-        fields=(
-            Field(
-                "database",
-                "string",
-                "Path of the database file, created if it does not exist. A relative path is relative to the folder in "
-                "which the worker was started. `:memory:` is a database that lasts for one attempt.",
-                default=MEMORY,
-                template=True,
-            ),
-            *FIELDS,
-        ),
-        data_at="rows",
-        helper=HELPER,
-        helper_fields=HELPER_FIELDS,
-        sql=("command",),
-        from_file="command",
-        dialect="duckdb",
+    sql_kind(
+        "duckdb",
+        "Runs SQL on DuckDB, in memory or on a file; reads and writes Parquet, CSV and JSON files. The data are the rows.",
+        HELPER,
+        Field("database", "string", DATABASE_DOC, default=MEMORY, template=True),
     ),
     _open,
 )

@@ -3,13 +3,15 @@ effect.
 
 SQLite opens files by path and resolves links before. Meanwhile, a task of the same tenant could replace a folder of the
 path by a link. Therefore SQLite gets every name (also of ATTACH) as `/proc/self/fd/N/name`, where N is the folder,
-which was opened and then checked.
+which was opened and then checked. Files with other names are neither opened nor removed: SQLite also takes names from
+journals, which tasks can write.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import re
 from contextlib import suppress
 
 import apsw
@@ -21,6 +23,9 @@ from arclog.tools.sql.files import located
 _HELD = "/proc/self/fd/"
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _numbers = itertools.count()
+#: What SQLite appends to the name of a database for its other files: journal, write-ahead log, and the journal of a
+#: transaction on several files.
+_BESIDE = re.compile(r"-(?:journal|wal|mj[0-9A-F]{9})\Z")
 
 
 class _Files(apsw.VFS):
@@ -30,10 +35,12 @@ class _Files(apsw.VFS):
         self.name = f"arclog-held-{next(_numbers)}"
         self._reach = reach
         self._folders: list[int] = []
+        #: the names that SQLite got
+        self._given: set[str] = set()
         super().__init__(self.name, "")
 
     def xFullPathname(self, name: str) -> str:  # noqa: N802 - SQLite's name
-        if name.startswith(_HELD) or not name:
+        if name in self._given or not name:
             return name
         real = located(name, self._reach, write=False)
         folder, _, own = real.rpartition("/")
@@ -44,7 +51,26 @@ class _Files(apsw.VFS):
         self._folders.append(descriptor)
         if is_swapped(descriptor, folder or "/"):
             raise apsw.CantOpenError(f"{name} was replaced while it was opened")
-        return f"{_HELD}{descriptor}/{own}"
+        given = f"{_HELD}{descriptor}/{own}"
+        self._given.add(given)
+        return given
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 - as above
+        if not self._is_given(name.filename() if isinstance(name, apsw.URIFilename) else name):
+            raise apsw.CantOpenError("unable to open database file")
+        return super().xOpen(name, flags)
+
+    def xAccess(self, pathname: str, flags: int) -> bool:  # noqa: N802 - as above
+        return self._is_given(pathname) and super().xAccess(pathname, flags)
+
+    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802 - as above
+        if not self._is_given(filename):
+            raise apsw.PermissionsError("not a file of this connection")
+        super().xDelete(filename, syncdir)
+
+    def _is_given(self, name: str | None) -> bool:
+        """Return whether a file is one of this connection's databases or belongs to one. Temporary files have no name."""
+        return not name or name in self._given or _BESIDE.sub("", name) in self._given
 
     def close(self) -> None:
         self.unregister()
@@ -66,7 +92,7 @@ class _Connection(apsw.Connection):
 
 
 def connect(database: str, flags: int, reach: Reach) -> apsw.Connection:
-    """Connect to a file whose path was checked."""
+    """Connect to a file whose path was checked, or to a database in memory."""
     files = _Files(reach)
     try:
         return _Connection(database, flags | apsw.SQLITE_OPEN_NOFOLLOW, files)

@@ -9,14 +9,13 @@ from msgspec import Struct
 
 from arclog.drivers.postgres.address import AddressError, address_of
 from arclog.model.config.extras import required
-from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
 from arclog.ports.secrets import Credential
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.tools.sql.failures import SqlFailure
-from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, SqlConfig, cancellable, failed_with, run_statements
+from arclog.tools.sql.run import SqlConfig, cancellable, failed_with, run_statements, sql_kind
 
 if TYPE_CHECKING:
     from arclog.tools.sql.postgres import Pools
@@ -51,11 +50,12 @@ class PostgresTool:
         self._grace_s = settings.number("tasks.kill_grace_s")
         with required("postgres", "kind postgres"):
             from arclog.tools.sql import postgres
+            from arclog.tools.sql.postgres_servers import PostgresServers
         self._session = postgres.PgSession
         self._pools = postgres.Pools(
             settings.integer("sql.pool_max"),
             settings.number("sql.pool_idle_s"),
-            settings.number("sql.connect_timeout_s"),
+            PostgresServers(settings),
         )
 
     async def run(self, config: PostgresConfig, context: TaskContext) -> Outcome:
@@ -132,30 +132,25 @@ def _text(name: str, doc: str) -> Field:
 
 
 KIND = ToolKind(
-    KindSpec(
-        name="postgres",
-        opens_files=False,
-        summary="Runs SQL on a PostgreSQL server. The data are the rows.",
-        auth=("postgres_credential", "secret", "secret_manager", "basic", "env", "file"),
-        fields=(
-            _text(
-                "dsn",
-                "Address of the database: postgresql://user@host:port/dbname, or key=value pairs of libpq. Prefer `auth`.",
-            ),
-            _text("host", "Host of the server, or folder of its socket."),
-            Field("port", "integer|string", "Port of the server. Default: 5432.", template=True),
-            _text("user", "User name."),
-            _text("password", "Password. Prefer `auth`, because the text of a playbook is recorded."),
-            _text("dbname", "Name of the database. Default: the user name."),
-            _text("sslmode", "disable, prefer (default), require, verify-ca, verify-full."),
-            *FIELDS,
+    sql_kind(
+        "postgres",
+        "Runs SQL on a PostgreSQL server. The data are the rows.",
+        HELPER,
+        _text(
+            "dsn",
+            "Address of the database: postgresql://user@host:port/dbname, or key=value pairs of libpq. Prefer `auth`.",
         ),
-        data_at="rows",
-        helper=HELPER,
-        helper_fields=HELPER_FIELDS,
-        sql=("command",),
-        from_file="command",
-        dialect="postgres",
+        _text(
+            "host",
+            "Host of the server, or folder of its socket (`arclog run`; elsewhere see `postgres.allow_networks`).",
+        ),
+        Field("port", "integer|string", "Port of the server. Default: 5432.", template=True),
+        _text("user", "User name."),
+        _text("password", "Password. Prefer `auth`, because the text of a playbook is recorded."),
+        _text("dbname", "Name of the database. Default: the user name."),
+        _text("sslmode", "disable, prefer (default), require, verify-ca, verify-full."),
+        auth=("postgres_credential", "secret", "secret_manager", "basic", "env", "file"),
+        opens_files=False,
     ),
     _open,
 )

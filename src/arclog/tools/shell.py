@@ -19,6 +19,7 @@ from msgspec import Struct
 from arclog.model.config.kinds import OUTPUTS, KindSpec
 from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
+from arclog.model.errors import shortened
 from arclog.model.outcome import ERROR, Outcome, TaskError, error, failed
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement_settings import confined, confinement_of
@@ -323,8 +324,7 @@ def _parse(result: dict[str, Any], out: _Output) -> TaskError | None:
 
 def _last_line(text: str) -> str:
     lines = text.rstrip().rsplit("\n", 1)
-    line = lines[-1].strip()
-    return line if len(line) <= _LAST_LINE_MAX else line[: _LAST_LINE_MAX - 1] + "…"
+    return shortened(lines[-1].strip(), _LAST_LINE_MAX)
 
 
 def _failed(problem: TaskError) -> Outcome:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement_settings import Reach, reach_of
 from arclog.tools.sql.failures import SqlFailure, explained
-from arclog.tools.sql.files import MEMORY, FileSession, located, not_ours, run_on_file
-from arclog.tools.sql.run import BATCH, FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, Threads
+from arclog.tools.sql.files import DATABASE_DOC, MEMORY, FileSession, located, run_on_file
+from arclog.tools.sql.run import BATCH, Answer, Bound, SqlConfig, Threads, sql_kind
+from arclog.tools.sql.sqlite_access import SqliteAccess
 from arclog.tools.sql.values import checked, json_text
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ class _Session(FileSession):
         self._connection: apsw.Connection | None = None
         self._cursor: apsw.Cursor | None = None
         self._columns: list[str] = []
-        #: a statement attached a file whose name was unknown before it ran
-        self._attached = False
-        self._refusal: SqlFailure | None = None
+        self._access = SqliteAccess(reach)
         self._stopped = threading.Event()
 
     async def begin(self, statements: Sequence[Bound]) -> None:
@@ -123,7 +121,7 @@ class _Session(FileSession):
         try:
             return function(*args)
         except apsw.Error as problem:
-            raise failure_of(problem, self._database, args) from None
+            raise self._access.refusal or failure_of(problem, self._database, args) from None
 
     def _close(self) -> None:
         if self._connection is not None:
@@ -139,59 +137,30 @@ class _Session(FileSession):
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
-        attach, fine, deny = apsw.SQLITE_ATTACH, apsw.SQLITE_OK, apsw.SQLITE_DENY
-
-        def allowed(action: int, name: str | None, *_: str | None) -> int:
-            return fine if action != attach or self._may_attach(name) else deny
-
-        connection.authorizer = allowed
-
-    def _may_attach(self, name: str | None) -> bool:
-        """Decide about an ATTACH, or a VACUUM INTO, which is one. The name is known if it is a literal text."""
-        if name is None:
-            self._attached = True
-            return True
-        try:
-            not_ours(name, self._reach)
-        except SqlFailure as refusal:
-            self._refusal = refusal
-            return False
-        return True
-
-    def _look_at_attached(self) -> None:
-        """Check files whose names came from an expression. They are attached but not yet read."""
-        if self._attached:
-            self._attached = False
-            for name in self._open_connection.db_names():
-                not_ours(self._open_connection.db_filename(name) or "", self._reach)
+        self._access.apply_to(connection)
 
     def _plainly(self, sql: str) -> None:
         self._drop()
         self._open_connection.execute(sql)
 
     def _execute(self, sql: str, params: list[Any]) -> Answer:
-        import apsw
-
         self._drop()
         connection = self._open_connection
         cursor = self._cursor = connection.cursor()
-        cursor.exec_trace = self._describe
+
+        def describe(cursor: apsw.Cursor, statement: str, _bindings: Any) -> bool:
+            """Store the columns. It is called before the first row, also for a statement that returns no rows."""
+            self._access.check_single(sql, statement)
+            self._columns = [column[0] for column in cursor.get_description()]
+            return True
+
+        cursor.exec_trace = describe
         before = connection.total_changes()
-        try:
-            cursor.execute(sql, params)
-        except apsw.AuthError:
-            if self._refusal is None:
-                raise
-            raise self._refusal from None
-        self._look_at_attached()
+        cursor.execute(sql, params)
+        self._access.check_attached(connection)
         if self._columns:
             return Answer(self._columns, 0)
         return Answer(None, connection.changes() if connection.total_changes() != before else 0)
-
-    def _describe(self, cursor: apsw.Cursor, _sql: str, _bindings: Any) -> bool:
-        """Store the columns. It is called before the first row, also for a statement that returns no rows."""
-        self._columns = [column[0] for column in cursor.get_description()]
-        return True
 
     def _fetch(self) -> list[Any]:
         rows: list[Any] = []
@@ -215,24 +184,24 @@ class _Session(FileSession):
         return self._connection
 
 
-def open_file(database: str, reach: Reach, flags: int = 0) -> apsw.Connection:
+def open_file(database: str, reach: Reach) -> apsw.Connection:
     """Return a connection, read-only if the file may not be written. Links are resolved before the check, not
     after it.
     """
     import apsw
 
-    own = flags or apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-    if database in ("", MEMORY):
-        return apsw.Connection(database, flags=own)
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     # If the folder is missing, SQLite reports it with the path as given.
     real = located(database, reach, write=False)
-    if reach.refusal(real):
-        own = apsw.SQLITE_OPEN_READONLY
+    in_memory = database in ("", MEMORY)
+    if not in_memory and reach.refusal(real):
+        flags = apsw.SQLITE_OPEN_READONLY
     if reach.read is not None:
+        # Also without a file: it decides which files the connection attaches.
         from arclog.tools.held_files import connect
 
-        return connect(real, own, reach)
-    return apsw.Connection(real, flags=own | apsw.SQLITE_OPEN_NOFOLLOW)
+        return connect(real, flags, reach)
+    return apsw.Connection(real, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
 
 
 def patience(busy_s: float, stopped: threading.Event) -> Callable[[int], bool]:
@@ -286,27 +255,11 @@ def _open(services: ToolServices) -> SqliteTool:
 
 
 KIND = ToolKind(
-    KindSpec(
-        name="sqlite",
-        summary="Runs SQL on a SQLite file. The data are the rows.",
-        auth=(),
-        fields=(
-            Field(
-                "database",
-                "string",
-                "Path of the database file, created if it does not exist. A relative path is relative to the folder in "
-                "which the worker was started. `:memory:` is a database that lasts for one attempt.",
-                required=True,
-                template=True,
-            ),
-            *FIELDS,
-        ),
-        data_at="rows",
-        helper=HELPER,
-        helper_fields=HELPER_FIELDS,
-        sql=("command",),
-        from_file="command",
-        dialect="sqlite",
+    sql_kind(
+        "sqlite",
+        "Runs SQL on a SQLite file. The data are the rows.",
+        HELPER,
+        Field("database", "string", DATABASE_DOC, required=True, template=True),
     ),
     _open,
 )

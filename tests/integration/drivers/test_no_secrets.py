@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -23,7 +24,7 @@ from arclog.server.auth.tokens import KeySet
 from arclog.stores.postgres import checks as store_checks
 from arclog.stores.postgres.connection.connect import address_of as store_address
 from arclog.tools.object.location import check_endpoint
-from arclog.tools.sql.postgres import address_for
+from arclog.tools.sql.postgres_servers import PostgresServers
 from arclog.wiring.backends import choose_results, choose_store
 from arclog.wiring.clocks import SystemClock
 from arclog.wiring.doctor import backend_probes
@@ -64,7 +65,8 @@ def texts(scheme: str, *forms: str) -> list[str]:
 
 
 def assert_hidden(text: str, address: str) -> None:
-    """Nothing of the password is in the text."""
+    """Nothing of the password is in the text. The place of an object in memory may have the same digits by chance."""
+    text = re.sub(r" at 0x[0-9a-f]+>", ">", text)
     for part in CANARY:
         assert part not in text, f"{address!r} is shown: {text}"
 
@@ -110,7 +112,7 @@ READERS: dict[str, tuple[Callable[[str], Any], list[str]]] = {
         texts("postgres", *URLS, *QUERIES, *POSTGRES, *PAIRS),
     ),
     "bus on PostgreSQL": (
-        lambda url: repr(PostgresBus(settings(store__listen_url=url))),
+        lambda url: repr(PostgresBus(settings(store__listen_url=url))._address),
         texts("postgresql", *URLS, *QUERIES, *POSTGRES, *PAIRS),
     ),
     "results on PostgreSQL": (
@@ -149,7 +151,7 @@ async def test_no_message_shows_a_password(name: str) -> None:
 async def test_tasks_show_no_password() -> None:
     for dsn in texts("postgresql", *URLS, *QUERIES, *POSTGRES, *PAIRS):
         try:
-            address_for({"dsn": dsn}, 1.0)
+            PostgresServers(Settings()).address({"dsn": dsn})
         except Exception as problem:
             assert_hidden("".join(traceback.format_exception(problem)), dsn)
 

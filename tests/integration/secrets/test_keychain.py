@@ -430,3 +430,67 @@ async def test_the_operator_says_which_variables_and_files_there_are(
         ({"kind": "file", "path": str(tmp_path / "closed")}, "secrets.allow_files"),
     ):
         assert setting in str(await refusal(secrets, {"name": "a", **entry}))
+
+
+#: What makes a variable, or the file that it names, arclog's own.
+OWN_VARIABLES = [
+    ({"secrets__manager": "vault"}, "VAULT_TOKEN"),
+    ({"secrets__manager": "aws"}, "AWS_SECRET_ACCESS_KEY"),
+    ({"secrets__manager": "google"}, "GOOGLE_BEARER_TOKEN"),
+    ({"secrets__manager": "azure"}, "AZURE_CLIENT_SECRET"),
+    ({"results__url": "s3://bucket/a"}, "AWS_SESSION_TOKEN"),
+    ({"results__url": "gs://bucket/a"}, "GOOGLE_SERVICE_ACCOUNT_KEY"),
+    ({"results__url": "az://bucket/a"}, "AZURE_STORAGE_ACCOUNT_KEY"),
+    ({"results__url": "az://bucket/a"}, "IDENTITY_HEADER"),
+    ({"results__url": "postgresql://host/results"}, "PGPASSWORD"),
+    ({"store__url": "postgresql://host/log"}, "PGPASSWORD"),
+    ({"store__listen_url": "postgres://host/log"}, "PGUSER"),
+]
+OWN_FILES = [
+    ({"secrets__manager": "aws"}, "AWS_WEB_IDENTITY_TOKEN_FILE"),
+    ({"secrets__manager": "google"}, "GOOGLE_APPLICATION_CREDENTIALS"),
+    ({"secrets__manager": "azure"}, "AZURE_FEDERATED_TOKEN_FILE"),
+    ({"results__url": "s3://bucket/a"}, "AWS_SHARED_CREDENTIALS_FILE"),
+    ({"results__url": "gs://bucket/a"}, "GOOGLE_SERVICE_ACCOUNT"),
+    ({"store__url": "postgresql://host/log"}, "PGPASSFILE"),
+]
+
+
+@pytest.mark.parametrize(("settings", "variable"), OWN_VARIABLES)
+async def test_a_variable_with_which_arclog_logs_in_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], variable: str
+) -> None:
+    monkeypatch.setenv(variable, "a secret")
+    entry = {"name": "a", "kind": "env", "var": variable}
+    assert (await made(tmp_path).resolve(entry, SCOPE)).fields == {"value": "a secret"}
+    secrets = made(tmp_path, **settings, secrets__allow_env=variable)
+    assert f"{variable} is arclog's own" in str(await refusal(secrets, entry))
+    nested = {"name": "a", "kind": "bearer", "token": {"env": variable}}
+    assert f"{variable} is arclog's own" in str(await refusal(secrets, nested))
+
+
+@pytest.mark.parametrize(("settings", "variable"), OWN_FILES)
+async def test_a_file_that_such_a_variable_names_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], variable: str
+) -> None:
+    (tmp_path / "file").write_text("a secret")
+    monkeypatch.setenv(variable, str(tmp_path / "file"))
+    entry = {"name": "a", "kind": "file", "path": str(tmp_path / "file")}
+    assert (await made(tmp_path / "home").resolve(entry, SCOPE)).fields == {"value": "a secret"}
+    secrets = made(tmp_path / "home", **settings, secrets__allow_files=str(tmp_path))
+    assert "arclog's own" in str(await refusal(secrets, entry))
+
+
+@pytest.mark.parametrize("variable", ["PGP_KEY", "PG_PASSWORD", "GOOGLE_API_KEY", "AWSOME", "VAULTED"])
+async def test_other_variables_stay_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "a secret")
+    secrets = made(tmp_path, store__url="postgresql://host/log", secrets__manager="vault", results__url="s3://bucket/a")
+    assert (await secrets.resolve({"name": "a", "kind": "env", "var": variable}, SCOPE)).fields == {"value": "a secret"}
+
+
+async def test_the_settings_file_is_arclogs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "arclog.toml").write_text("[smtp]\nuser = 'ada'\n")
+    monkeypatch.chdir(tmp_path)
+    secrets = made(tmp_path / "home")
+    for path in ("arclog.toml", str(tmp_path / "arclog.toml")):
+        assert "arclog's own" in str(await refusal(secrets, {"name": "a", "kind": "file", "path": path}))

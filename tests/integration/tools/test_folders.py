@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
 from arclog.model.outcome import Outcome
 from arclog.sandbox.folders import Folders, fresh_unless_named, workdir_of
-from arclog.tools.python import PythonConfig, PythonTool
-from arclog.tools.shell import ShellConfig, ShellTool
-from tests.unit.sandbox.support import context
+from tests.integration.sandbox.tools import Tools
 
 LOOK = {
     "python": "import os\nresult = [os.getcwd(), os.environ['ARCLOG_SCRATCH'], sorted(os.listdir('.'))]",
@@ -25,30 +23,6 @@ WRITE = {
     "python": "import os\nopen('x.csv', 'w').write('1')\nopen(os.environ['ARCLOG_SCRATCH'] + '/y', 'w')",
     "shell": "printf 1 > x.csv; touch $ARCLOG_SCRATCH/y; echo 0",
 }
-Run = Callable[[str], Awaitable[Outcome]]
-
-
-class Tools:
-    """Runs code of a kind under settings."""
-
-    def __init__(self, kind: str, scratch: Path) -> None:
-        self.kind = kind
-        self.scratch = scratch
-        self._open: list[Any] = []
-
-    def start(self, workdir: str) -> Run:
-        settings = Settings({"worker.workdir": workdir})
-        if self.kind == "python":
-            python = PythonTool(settings, self.scratch)
-            self._open.append(python)
-            return lambda code: python.run(PythonConfig(code=code), context())
-        shell = ShellTool(settings, self.scratch)
-        self._open.append(shell)
-        return lambda code: shell.run(ShellConfig(command=code), context())
-
-    async def close(self) -> None:
-        for tool in self._open:
-            await tool.close()
 
 
 @pytest.fixture(params=["python", "shell"])
@@ -67,7 +41,7 @@ def value(outcome: Outcome) -> Any:
 async def test_a_named_folder_keeps_what_tasks_write(tools: Tools, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    run = tools.start(str(work))
+    run = tools.start({"worker.workdir": str(work)})
     value(await run(WRITE[tools.kind]))
     place, scratch, files = value(await run(LOOK[tools.kind]))
     assert place == str(work)
@@ -78,7 +52,7 @@ async def test_a_named_folder_keeps_what_tasks_write(tools: Tools, tmp_path: Pat
 
 
 async def test_a_fresh_folder_is_empty_and_removed(tools: Tools) -> None:
-    run = tools.start("fresh")
+    run = tools.start({"worker.workdir": "fresh"})
     value(await run(WRITE[tools.kind]))
     place, scratch, files = value(await run(LOOK[tools.kind]))
     assert files == []
@@ -91,14 +65,14 @@ async def test_by_default_tasks_run_where_arclog_was_started(
     tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = tools.start("")
+    run = tools.start({"worker.workdir": ""})
     assert value(await run(LOOK[tools.kind]))[0] == str(tmp_path)
 
 
 async def test_a_folder_that_is_gone(tools: Tools, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    run = tools.start(str(work))
+    run = tools.start({"worker.workdir": str(work)})
     work.rmdir()
     outcome = await run(LOOK[tools.kind])
     assert outcome.error is not None

@@ -24,7 +24,7 @@ from arclog.sandbox.environments import (
     remove_environment,
 )
 from arclog.tools.python import PythonConfig, PythonTool
-from tests.integration.sandbox.wheels import wheel
+from tests.integration.sandbox.wheels import source_package, wheel
 from tests.unit.sandbox.support import Log, context, offspring, processes_with, wait_dead
 
 UV = installer()
@@ -44,11 +44,12 @@ class World:
         self.environments = folder / "environments"
         self.tools: list[PythonTool] = []
 
-    def tool(self, program: Installer | None = None, *, offline: bool = True) -> PythonTool:
+    def tool(self, program: Installer | None = None, *, offline: bool = True, only_wheels: bool = False) -> PythonTool:
         values = {
             "python.environments": str(self.environments),
             "python.find_links": str(self.wheels),
             "python.offline": offline,
+            "python.only_wheels": only_wheels,
         }
         scratch = self.folder / f"scratch-{len(self.tools)}"
         self.tools.append(PythonTool(Settings(values), scratch, installer=program))
@@ -219,7 +220,16 @@ async def test_what_a_registry_answers(
     assert outcome.error.kind == expected, outcome.error.message
 
 
-@pytest.mark.parametrize("text", ["--index-url=http://x", "./here", "a b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--index-url=http://x",
+        "./here",
+        "a b",
+        "a @ file:///srv/a-1-py3-none-any.whl",
+        "a @ https://169.254.169.254/a-1.zip",
+    ],
+)
 async def test_what_is_no_requirement_never_reaches_an_installer(world: World, text: str) -> None:
     outcome = await run(world.tool(Installer("none", "/nonexistent/installer")), "", text)
 
@@ -227,6 +237,112 @@ async def test_what_is_no_requirement_never_reaches_an_installer(world: World, t
     assert outcome.error.kind == "config"
     assert outcome.error.message.startswith("requirements[0]: ")
     assert not world.environments.exists()
+
+
+# ── what runs, and who is asked ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def unconfined(marker: Path) -> str:
+    """Python in one line that writes the marker, except in the process of a task."""
+    return f"import os; 'ARCLOG_SCRATCH' in os.environ or open({str(marker)!r}, 'w').close()\n"
+
+
+@BOTH
+async def test_packages_run_code_in_tasks_only(
+    world: World, program: Installer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = world.folder / "ran"
+    monkeypatch.setenv("UV_COMPILE_BYTECODE", "1")  # an operator's habit
+    broken = "this is a template, not Python\n"
+    wheel(world.wheels, "tiny", "1.0", "", more={"tiny.pth": unconfined(marker), "tiny_template.py": broken})
+
+    outcome = await run(world.tool(program), "import os, tiny\nresult = os.path.exists(tiny.__cached__)", "tiny")
+
+    assert outcome.error is None
+    assert not marker.exists()
+    assert outcome.result is True  # compiled all the same, since tasks cannot write it
+
+
+@BOTH
+@pytest.mark.parametrize("place", ["scripts/python", "data/pyvenv.cfg", "data/bin/python"])
+async def test_a_package_that_replaces_the_interpreter_of_its_environment(
+    world: World, program: Installer, place: str
+) -> None:
+    marker = world.folder / "ran"
+    library = world.folder / "library"
+    (library / "bin").mkdir(parents=True)
+    (library / "bin" / "python3").symlink_to(sys.executable)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (library / "lib" / version / "encodings").mkdir(parents=True)
+    (library / "lib" / version / "os.py").touch()
+    (library / "lib" / version / "encodings" / "__init__.py").write_text(
+        f"import posix\nb'ARCLOG_SCRATCH' in posix.environ or posix.close(posix.open({str(marker)!r}, posix.O_CREAT))\n"
+    )
+    text = f"home = {library / 'bin'}\n"
+    if place.endswith("python"):
+        text = f'#!/bin/sh\n[ -n "$ARCLOG_SCRATCH" ] || : > {marker}\nexec {sys.executable} "$@"\n'
+    wheel(world.wheels, "tiny", "1.0", "", more={f"tiny-1.0.data/{place}": text})
+
+    await run(world.tool(program), "import tiny", "tiny")  # an installer may refuse it
+
+    assert not marker.exists()
+
+
+@BOTH
+async def test_a_package_that_replaces_the_installer(world: World, program: Installer) -> None:
+    marker = world.folder / "ran"
+    modules = [
+        *("__init__", "__main__", "_internal/__init__", "_internal/cli/spinners", "_internal/utils/_log"),
+        *("_internal/metadata/importlib/__init__", "_internal/metadata/__init__", "_internal/commands/show"),
+        *("_internal/commands/check", "_internal/operations/check", "_internal/self_outdated_check"),
+    ]
+    more = {f"pip/{module}.py": unconfined(marker) for module in modules}
+    wheel(world.wheels, "pip", "99.0", "", more=more)
+
+    outcome = await run(world.tool(program), "result = 1", "pip==99.0")
+
+    assert outcome.error is None, outcome.error.message
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("name", ["uv.toml", "pyproject.toml"])
+async def test_files_above_the_environments_do_not_configure_the_installer(world: World, name: str) -> None:
+    others = world.folder / "others"
+    wheel(others, "tiny", "1.0", "")
+    section = "" if name == "uv.toml" else "[tool.uv]\n"
+    (world.folder / name).write_text(f"{section}find-links = [{str(others)!r}]\n")
+
+    outcome = await run(world.tool(), "", "tiny")
+
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.code) == ("config", "REQUIREMENTS")
+
+
+async def test_the_configuration_of_the_workers_user_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = world.folder / "others"
+    wheel(others, "tiny", "1.0", "")
+    configuration = world.folder / "config" / "uv" / "uv.toml"
+    configuration.parent.mkdir(parents=True)
+    configuration.write_text(f"find-links = [{str(others)!r}]\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(world.folder / "config"))
+
+    outcome = await run(world.tool(), "import tiny\nresult = 1", "tiny")
+
+    assert outcome.result == 1
+
+
+@BOTH
+async def test_with_only_wheels_nothing_is_built(world: World, program: Installer) -> None:
+    built = world.folder / "built"
+    source_package(world.wheels, "tiny", "1.0", built)
+
+    outcome = await run(world.tool(program, only_wheels=True), "", "tiny")
+
+    assert outcome.error is not None
+    assert outcome.error.kind == "config"
+    assert not built.exists()
+    assert (await run(world.tool(program), "import tiny\nresult = 1", "tiny")).result == 1
+    assert built.exists()
 
 
 async def test_a_folder_that_cannot_be_written(world: World) -> None:

@@ -1,8 +1,10 @@
-"""What is shown of an address."""
+"""Addresses: the parts that messages show, and hosts of this machine."""
 
 from __future__ import annotations
 
-from arclog.drivers.addresses import HIDDEN, secrets_of, shown, without_logins
+import pytest
+
+from arclog.drivers.addresses import HIDDEN, is_loopback, secrets_of, shown, without_logins
 
 
 def test_what_is_shown_of_an_address() -> None:
@@ -23,3 +25,13 @@ def test_texts_of_other_programs_lose_their_logins() -> None:
     assert (
         without_logins(message) == "error: http://…@pypi.example/simple and 'https://…@h/y' gave 401, see https://h/z"
     )
+
+
+@pytest.mark.parametrize("host", ["localhost", "LocalHost", "127.0.0.1", "127.8.8.8", "::1", "[::1]"])
+def test_hosts_of_this_machine(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["", "localhost.example", "10.0.0.1", "0.0.0.0", "[::]", "127.0.0.1.example"])
+def test_other_hosts(host: str) -> None:
+    assert not is_loopback(host)

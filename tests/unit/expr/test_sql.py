@@ -95,6 +95,67 @@ def test_bodies_of_code_are_one_statement():
     assert made(f"{trigger}; SELECT 2", "sqlite") == [(trigger, []), ("SELECT 2", [])]
 
 
+@pytest.mark.parametrize(
+    "created",
+    [
+        "TABLE trigger(begin)",
+        "TABLE t (trigger, begin)",
+        "VIEW v AS SELECT 1 AS trigger, 2 AS begin",
+        "UNIQUE INDEX trigger ON t (begin)",
+        "TABLE t (begin atomic)",
+        "TABLE function (begin atomic)",
+        "TEMP TABLE procedure (begin atomic)",
+    ],
+)
+@pytest.mark.parametrize("dialect", ALL)
+def test_names_open_no_body(dialect, created):
+    """Otherwise the rest would be one statement, unless SQLite runs all of it."""
+    assert made(f"CREATE {created}; SELECT 2", dialect) == [(f"CREATE {created}", []), ("SELECT 2", [])]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "\u20accase",
+        "case\u20ac",
+        "\u00a0case",
+        "ca\u017fe",
+        "x$case",
+        "\u0663case",
+        "_case",
+        "case\u2003",
+        "a\ufeffcase",
+    ],
+)
+def test_part_of_a_name_is_no_word_in_sqlite(name):
+    trigger = f"CREATE TRIGGER t AFTER INSERT ON a BEGIN SELECT {name} FROM b; END"
+    assert made(f"{trigger}; SELECT 2", "sqlite") == [(trigger, []), ("SELECT 2", [])]
+
+
+def test_a_byte_order_mark_is_a_space_in_sqlite():
+    trigger = "CREATE TRIGGER t AFTER INSERT ON a BEGIN SELECT \ufeffCASE WHEN 1 THEN 2 END; END"
+    assert made(f"{trigger}; SELECT 2", "sqlite") == [(trigger, []), ("SELECT 2", [])]
+
+
+def test_a_comment_ends_at_its_first_end_in_sqlite():
+    assert made("SELECT 1 /* /*/; SELECT 2 -- */", "sqlite") == [("SELECT 1 /* /*/", []), ("SELECT 2 -- */", [])]
+
+
+@pytest.mark.parametrize(
+    "command", ["CREATE TRIGGER t AFTER INSERT ON a BEGIN SELECT 1; SELECT 2", "CREATE TRIGGER begin; SELECT 1"]
+)
+def test_a_body_without_an_end_is_refused(command):
+    with pytest.raises(SqlRefused, match="has no END"):
+        made(command, "sqlite")
+
+
+@pytest.mark.parametrize("variable", ["$a$(');", "@1(');", "#a(');", "@\u20ac(');", "$::a(');", "a@b(');", "$$(');"])
+def test_a_variable_of_sqlite_that_is_no_placeholder_is_refused(variable):
+    """SQLite takes the bracket for a part of the variable, so the quote would begin no text."""
+    with pytest.raises(SqlRefused, match="has no value"):
+        made(f"SELECT {variable} SELECT 2 --'", "sqlite")
+
+
 def test_a_template_comment_is_left_out():
     assert made("SELECT{# why #}1") == [("SELECT 1", [])]
 

@@ -72,7 +72,7 @@ def address_of(text: str, **more: Any) -> PostgresAddress:
     """Parse a URL or libpq's `key=value …`. The keywords in `more` take precedence. Raises AddressError."""
     options = {key: str(value) for key, value in more.items() if value is not None}
     parts = {**(parts_of(text) if text or not options else {}), **options}
-    if not parts.keys() <= _keywords():
+    if not parts.keys() <= keywords():
         raise AddressError(f"it has a keyword that PostgreSQL does not know; {ENCODED}")
     if not _PORTS.fullmatch(parts.get("port", "")):
         raise AddressError(f"the port is not a number: {ENCODED}")
@@ -99,7 +99,7 @@ def parts_of(text: str) -> dict[str, str]:
 
 
 @cache
-def _keywords() -> frozenset[str]:
+def keywords() -> frozenset[str]:
     """Return libpq's keywords."""
     from psycopg import pq
 

@@ -32,6 +32,8 @@ class Dialect(Struct, frozen=True):
     question_marks: bool = False
     #: whether $name and :name can only be placeholders
     named_marks: bool = False
+    #: what CREATE makes whose statements, from BEGIN to END, belong to it
+    bodies: str = ""
     #: maximum bytes of a name; the database would silently cut a longer one
     max_name_bytes: int = 0
     #: expression that tests whether a value is in a bound list
@@ -47,6 +49,7 @@ DIALECTS = {
             brackets=True,
             question_marks=True,
             named_marks=True,
+            bodies="trigger",
             membership="IN (SELECT value FROM json_each({{ … }}))",
         ),
         Dialect(
@@ -55,6 +58,7 @@ DIALECTS = {
             nested_comments=True,
             dollar_quotes=True,
             escape_strings=True,
+            bodies="function",
             max_name_bytes=63,
             membership="= ANY({{ … }})",
         ),
@@ -113,19 +117,34 @@ class Statement(Struct):
 
 
 _KEPT_WORDS = 6
-_TOKEN = re.compile(
-    r"""(?P<space>\s+)
-      | (?P<word>[^\W\d][\w$]*)
-      | (?P<number>\d[\w.]*)
+_TOKENS = r"""(?P<space>SPACE+)
+      | (?P<word>LETTER(?:PART|\$)*)
+      | (?P<number>\d(?:PART|\.)*)
       | (?P<comment>--[^\n]*)
       | (?P<block>/\*)
-      | (?P<dollar>\$(?:[^\W\d]\w*)?\$)
+      | (?P<dollar>\$(?:LETTERPART*)?\$)
       | (?P<numbered>[$?]\d+)
       | (?P<cast>::)
-      | (?P<named>[:@$][^\W\d]\w*)
+      | (?P<named>NAMED)
       | (?P<open>\{[{%\#])
-      | (?P<other>.)""",
-    re.VERBOSE | re.DOTALL,
+      | (?P<other>.)"""
+
+
+def _token(*, space: str, letter: str, part: str, named: str) -> re.Pattern[str]:
+    """Return the pattern of a token, from those of a space, of a name's first character and of its other ones."""
+    pattern = _TOKENS.replace("NAMED", named).replace("SPACE", space).replace("LETTER", letter).replace("PART", part)
+    return re.compile(pattern, re.VERBOSE | re.DOTALL)
+
+
+_TOKEN = _token(space=r"\s", letter=r"[^\W\d]", part=r"\w", named="[:@$]LETTERPART*")
+#: For SQLite, every character outside of ASCII is part of a name, also a space or sign; except a byte order mark, which
+#: is a space where no name precedes it. If other rules were used, a part of a name could be taken for a word such as
+#: CASE, and a bracket after a placeholder, which belongs to it, for the beginning of a text.
+_SQLITE_TOKEN = _token(
+    space=r"[ \t\n\r\f\v\ufeff]",
+    letter=r"[A-Za-z_\x80-\U0010ffff]",
+    part=r"[A-Za-z0-9_\x80-\U0010ffff]",
+    named=r"[:@$\#](?:::)*(?:PART|\$)+",
 )
 _BLOCK_EDGE = re.compile(r"/\*|\*/")
 _PART = re.compile(r"[\w$]")
@@ -155,6 +174,7 @@ class _Scan:
     def __init__(self, source: str, dialect: Dialect, names: frozenset[str], count: int) -> None:
         self.source = source
         self.dialect = dialect
+        self.token = _SQLITE_TOKEN if dialect.name == "sqlite" else _TOKEN
         self.names = names
         self.count = count
         self.marks = 0
@@ -169,13 +189,15 @@ class _Scan:
 
     def run(self) -> list[Statement]:
         while self.at < len(self.source):
-            match = _TOKEN.match(self.source, self.at)
+            match = self.token.match(self.source, self.at)
             if match is None:  # pragma: no cover - `other` takes any character
                 break
             kind = str(match.lastgroup)
             getattr(self, f"_{kind}")(match[0], self.at)
             if kind not in ("space", "comment", "block", "word"):
                 self.word = ""
+        if self.depth:
+            raise Misplaced("the BEGIN of this statement has no END", self.statement.offset)
         self._end()
         if not self.done:
             raise Misplaced("the command has no SQL statement", 0)
@@ -197,39 +219,55 @@ class _Scan:
     _comment = _number = _cast = _space
 
     def _word(self, token: str, at: int) -> None:
-        word = token.upper()
+        # No database takes another letter for one of ASCII, as `upper` does ("ſ").
+        word = token.upper() if token.isascii() else token
         statement = self.statement
         if not statement.words:
             statement.offset = at
-        first = statement.words[0] if statement.words else ""
         if self.depth:
             self.depth += (word == "CASE") - (word == "END")
-        elif first == "CREATE" and (
-            (word == "BEGIN" and "TRIGGER" in statement.words) or (word == "ATOMIC" and self.word == "BEGIN")
-        ):
+        elif self._opens_body(word):
             self.depth = 1
         if len(statement.words) < _KEPT_WORDS:
             statement.words.append(word)
         self.word = word
         self._text(token)
 
+    def _opens_body(self, word: str) -> bool:
+        """Return whether a body of statements begins with a word. Elsewhere, these words are names."""
+        words = self.statement.words
+        if words[:1] != ["CREATE"]:
+            return False
+        if self.dialect.bodies == "trigger":
+            made = words[2:3] if words[1:2] in (["TEMP"], ["TEMPORARY"]) else words[1:2]
+            return word == "BEGIN" and made == ["TRIGGER"]
+        made = words[3:4] if words[1:3] == ["OR", "REPLACE"] else words[1:2]
+        return (
+            self.dialect.bodies == "function"
+            and (self.word, word) == ("BEGIN", "ATOMIC")
+            and made in (["FUNCTION"], ["PROCEDURE"])
+        )
+
     def _block(self, _: str, at: int) -> None:
+        if not self.dialect.nested_comments:
+            # The first end counts, also that of `/* /*/`.
+            end = self.source.find("*/", at + 2) + 2
+            if end < 2:
+                raise Misplaced("this comment has no end", at)
+            return self._text(self.source[at:end])
         level, end = 0, at
         while True:
             edge = _BLOCK_EDGE.search(self.source, end)
             if edge is None:
                 raise Misplaced("this comment has no end", at)
             end = edge.end()
-            if edge[0] == "*/":
-                level -= 1
-            elif self.dialect.nested_comments or not level:
-                level += 1
+            level += 1 if edge[0] == "/*" else -1
             if level == 0:
                 return self._text(self.source[at:end])
 
     def _dollar(self, token: str, at: int) -> None:
-        if not self.dialect.dollar_quotes:
-            return self._other("$", at)
+        if self.dialect.named_marks:
+            return self._named(token, at)
         end = self.source.find(token, at + len(token))
         if end < 0:
             raise Misplaced(f"the text that {token} begins has no end", at)
@@ -254,7 +292,7 @@ class _Scan:
         name, before = token[1:], self.source[at - 1 : at]
         if token[0] == ":" and name in self.names and not _PART.match(before) and before != "]":
             return self._mark(Mark(name, at), token)
-        if (self.dialect.named_marks and not _PART.match(before)) or token[0] == "$":
+        if self.dialect.named_marks or token[0] == "$":
             raise Misplaced(f"{token} has no value: give params: {{{name}: …}} and write :{name}", at)
         return self._text(token)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from arclog.drivers.addresses import neighbourhood
 from arclog.model.config.settings import Settings
 from arclog.model.data.lru import LruCache
 from arclog.model.errors import StoreError
@@ -25,7 +26,6 @@ from arclog.model.principal import Principal
 from arclog.ports.boundary import Boundary
 from arclog.ports.clock import Clock
 from arclog.ports.storage.access import AccessBook, AuditedRequest, AuditEntry
-from arclog.server.auth.addresses import neighbourhood
 
 if TYPE_CHECKING:
     from arclog.server.call import Call

@@ -10,12 +10,12 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping
 
+from arclog.drivers.addresses import is_loopback, neighbourhood
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError, TooManyRequests, Unauthenticated
 from arclog.model.principal import EVERYBODY, ROLES, Principal
 from arclog.ports.clock import Clock
 from arclog.ports.storage.access import AccessBook
-from arclog.server.auth.addresses import is_loopback, neighbourhood
 from arclog.server.auth.keys import PREFIX, Keys
 from arclog.server.auth.oidc import Oidc, oidc_of
 from arclog.server.auth.sessions import Sessions, check_host, check_local

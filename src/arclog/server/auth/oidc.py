@@ -18,11 +18,11 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
+from arclog.drivers.addresses import is_loopback, without_port
 from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestRejected, SettingsError, StoreUnavailable, Unauthenticated
 from arclog.model.principal import Principal
 from arclog.ports.clock import Clock
-from arclog.server.auth.addresses import is_loopback, without_port
 from arclog.server.auth.tokens import Tokens, fetch, require_https
 
 #: The path to which the issuer sends the browser back.

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from arclog.drivers.addresses import is_loopback, without_port
 from arclog.model.config.settings import Settings
 from arclog.model.data.lru import LruCache
 from arclog.model.errors import NotAllowed, Unauthenticated
@@ -22,7 +23,6 @@ from arclog.model.ids import MICROS
 from arclog.model.principal import Principal
 from arclog.ports.clock import Clock
 from arclog.ports.storage.access import AccessBook, SessionRecord
-from arclog.server.auth.addresses import is_loopback, without_port
 
 #: The header with the CSRF token of a request.
 CSRF_HEADER = "x-arclog-csrf"

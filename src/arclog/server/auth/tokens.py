@@ -15,12 +15,11 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 import msgspec
 
-from arclog.drivers.addresses import shown
+from arclog.drivers.addresses import is_loopback, shown
 from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestRejected, SettingsError, StoreUnavailable, Unauthenticated
 from arclog.model.principal import ROLES, Principal, checked_name
 from arclog.ports.clock import Clock
-from arclog.server.auth.addresses import is_loopback
 
 if TYPE_CHECKING:
     from jwt import PyJWK

@@ -115,11 +115,11 @@ def check_name(text: Any, operation: str) -> str:
     return str(text)
 
 
-def check_subject(text: Any, operation: str, *, wildcards: bool = False) -> str:
+def check_subject(text: Any, operation: str) -> str:
     """Check and return the subject of a message."""
     parts = str(text or "").split(".")
     if any(not part or any(ord(letter) < 33 or ord(letter) == 127 for letter in part) for part in parts):
         raise refused(f"{operation} must be made of parts with a dot between them, without spaces: orders.new")
-    if not wildcards and any(part in ("*", ">") for part in parts):
+    if any(part in ("*", ">") for part in parts):
         raise refused(f"{operation} must not contain a wildcard: a message has one subject")
     return str(text)

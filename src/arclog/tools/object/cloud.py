@@ -7,11 +7,15 @@ parts that it sent (cancelling its future would leave them in the bucket forever
 from __future__ import annotations
 
 import asyncio
+import base64
+import logging
+import os
 import re
 import weakref
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
@@ -34,6 +38,8 @@ from arclog.tools.object.location import (
 if TYPE_CHECKING:
     from arclog.drivers.http.forward import Forwarder, Route
     from arclog.drivers.http.guard import Guard
+
+log = logging.getLogger("arclog.tools.object")
 
 # ── credentials ───────────────────────────────────────────────────────────────────────────────────────────────────────
 # The credential of a task's `auth`, by the field names of each cloud.
@@ -60,6 +66,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "client_id": ("client_id",),
         "client_secret": ("client_secret",),
         "tenant_id": ("tenant_id",),
+        "authority_host": ("authority_host",),
         "endpoint": ("endpoint",),
     },
 }
@@ -198,16 +205,16 @@ class Access(Struct, frozen=True):
     allow_http: bool
     #: sorted credential fields; () means unsigned requests
     credential: tuple[tuple[str, str], ...]
-    #: without `credential`: use the worker's own credentials
+    #: the setting `object.ambient_credentials`
     ambient: bool
     connect_timeout_s: float
     read_timeout_s: float
     retries: int
 
     @property
-    def asks_metadata(self) -> bool:
-        """Whether the machine's own credentials may be used. They are not used for a server that a playbook names,
-        since it could redirect a request to the metadata service.
+    def is_ambient(self) -> bool:
+        """Whether the worker's own credentials are used. A server that a playbook names never gets them, and could
+        redirect a request to the metadata service.
         """
         return self.ambient and not self.credential and not self.endpoint
 
@@ -259,6 +266,8 @@ def _store(access: Access, proxy: str) -> Any:
         if access.scheme == "gs":
             return stores.GCSStore(access.bucket, **_gs(access, credential), **shared)
         return stores.AzureStore(access.bucket, **_az(access, credential), **shared)
+    except Refused:
+        raise
     except Exception as problem:  # noqa: BLE001 - see below
         # obstore raises many types here, and their texts may repeat the arguments.
         raise refuse(
@@ -268,46 +277,104 @@ def _store(access: Access, proxy: str) -> Any:
         ) from None
 
 
+# obstore begins with the worker's variables (AWS_…, GOOGLE_…, AZURE_…), and an option can replace a variable but not
+# remove it. A credential provider takes precedence over all of them.
+
+#: Variables with a key that the store sends with each request, whatever the credential.
+_ENCRYPTION_KEYS = {"s3": ("AWS_SSE_CUSTOMER_KEY_BASE64",), "az": ("AZURE_STORAGE_ENCRYPTION_KEY",)}
+#: Variables that take precedence over the key of a service account.
+_SERVICE_ACCOUNTS = ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT", "GOOGLE_BEARER_TOKEN")
+#: A part of a host's name. A slash in it would lead to another server.
+_PART = re.compile(r"[A-Za-z0-9._-]*")
+_AUTHORITY = "https://login.microsoftonline.com"
+
+
 def _s3(access: Access, fields: dict[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = {"region": access.region or fields.get("region") or "us-east-1"}
+    _check_part("region", options["region"])
+    if access.is_ambient:
+        return options
     if access.endpoint:
-        options["endpoint"] = access.endpoint
-    if "access_key_id" in fields:
-        credential = {
-            "access_key_id": fields["access_key_id"],
-            "secret_access_key": fields["secret_access_key"],
-            "token": fields.get("session_token"),
-            "expires_at": None,
-        }
-        # A provider, since options would be mixed with the worker's AWS_… variables.
-        options["credential_provider"] = lambda: credential
-    elif not access.ambient:
-        options["skip_signature"] = True
-    return options
+        _check_unset(access, _ENCRYPTION_KEYS["s3"], "send it to the endpoint")
+        options |= {"endpoint": access.endpoint, "aws_endpoint_url_s3": access.endpoint}
+    if "access_key_id" not in fields:
+        return {**options, **_unsigned()}
+    token = fields.get("session_token")
+    keys = {"access_key_id": fields["access_key_id"], "secret_access_key": fields["secret_access_key"], "token": token}
+    return {**options, **_signed(keys)}
 
 
 def _gs(access: Access, fields: dict[str, str]) -> dict[str, Any]:
+    if access.is_ambient:
+        return {}
     options: dict[str, Any] = {"base_url": access.endpoint} if access.endpoint else {}
     if "token" in fields:
-        options["bearer_token"] = fields["token"]
-    elif "service_account" in fields:
-        options["service_account_key"] = fields["service_account"]
-    elif not access.ambient:
-        options["skip_signature"] = True
-    return options
+        return {**options, **_signed({"token": fields["token"]})}
+    if "service_account" in fields:
+        _check_unset(access, _SERVICE_ACCOUNTS, "prefer it to the service account of the task")
+        return {**options, "service_account_key": fields["service_account"], "skip_signature": False}
+    return {**options, **_unsigned()}
 
 
 def _az(access: Access, fields: dict[str, str]) -> dict[str, Any]:
-    options: dict[str, Any] = {"account_name": fields.get("account_name", "")}
+    if access.is_ambient:
+        return {}
+    account = fields.get("account_name", "")
+    # The emulator has a key and an address of its own.
+    options: dict[str, Any] = {"account_name": account, "use_emulator": False}
     if access.endpoint:
+        _check_unset(access, _ENCRYPTION_KEYS["az"], "send it to the endpoint")
         options["endpoint"] = access.endpoint
-    names = ("account_key", "sas_key", "token", "client_id", "client_secret", "tenant_id")
-    signed = {name: fields[name] for name in names if name in fields}
-    if signed:
-        options |= signed
-    elif not access.ambient:
-        options["skip_signature"] = True
-    return options
+    else:
+        _check_part("account_name", account)
+    if "token" in fields:
+        return {**options, **_signed({"token": fields["token"]})}
+    if "account_key" in fields:
+        try:
+            key = base64.b64encode(base64.b64decode(fields["account_key"], validate=True)).decode()
+        except ValueError:
+            raise refuse("config", f"az://{access.bucket}: the account_key of the credential is not base64") from None
+        return {**options, **_signed({"access_key": key})}
+    if all(name in fields for name in ("client_id", "client_secret", "tenant_id")):
+        # obstore exchanges these for a token, for which there is no provider.
+        login = {name: fields[name] for name in ("client_id", "client_secret", "tenant_id")}
+        login["authority_host"] = fields.get("authority_host", _AUTHORITY)
+        return {**options, **login, "credential_type": "client_secret", "skip_signature": False}
+    if "sas_key" in fields:
+        parts = [part.strip() for part in unquote(fields["sas_key"]).lstrip("?").split("&") if part.strip()]
+        if not all("=" in part for part in parts):
+            raise refuse("config", f"az://{access.bucket}: the sas_key of the credential is not name=value&…")
+        return {**options, **_signed({"sas_token": [tuple(part.split("=", 1)) for part in parts]})}
+    return {**options, **_unsigned()}
+
+
+def _signed(credential: dict[str, Any]) -> dict[str, Any]:
+    answer = {**credential, "expires_at": None}
+    return {"credential_provider": lambda: answer, "skip_signature": False}
+
+
+def _unsigned() -> dict[str, Any]:
+    return {"credential_provider": _no_credential, "skip_signature": True}
+
+
+def _no_credential() -> NoReturn:
+    raise PermissionError("an unsigned request has no credential")
+
+
+def _check_part(name: str, text: str) -> None:
+    if not _PART.fullmatch(text):
+        raise refuse("config", f"{name}: only letters, digits, '.', '_' and '-' are allowed")
+
+
+def _check_unset(access: Access, variables: tuple[str, ...], effect: str) -> None:
+    """Refuse an access that a variable of the worker would change and no option can protect."""
+    for variable in variables:
+        if variable in os.environ:
+            raise refuse(
+                "config",
+                f"{access.scheme}://{access.bucket}: {variable} is set in the worker's environment, and the library "
+                f"would {effect}; unset it there (a result store can have it in results.credentials_file)",
+            )
 
 
 class Cloud:
@@ -368,8 +435,12 @@ class Cloud:
         except asyncio.CancelledError:
             source.stop()
             await asyncio.wait({sending})
-            if not sending.cancelled():
-                sending.exception()  # expected after a stop
+            problem = None if sending.cancelled() else sending.exception()
+            if isinstance(problem, Exception) and not isinstance(problem, _Stopped):  # of the request that aborts it
+                reason = self._translated(problem, self._url(key)).problem.message
+                log.warning(
+                    "a cancelled upload could not be aborted, so its parts may remain in the bucket: %s", reason
+                )
             raise
 
     async def get(self, key: str, part: Range | None) -> OpenedObject:

@@ -259,9 +259,6 @@ class ObjectTool:
 
         credential = fields_for(at.scheme, context.auth)
         endpoint = config.endpoint or credential.get("endpoint", "")
-        if at.scheme == "gs" and not credential and not self._ambient and config.action in ("put", "delete"):
-            # The library would request a token from the machine's metadata service.
-            raise refuse("auth", f"{at.url}: changing it requires `auth`", "UNSIGNED")
         access = Access(
             scheme=at.scheme,
             bucket=at.bucket,
@@ -275,7 +272,11 @@ class ObjectTool:
             # After a lost response, a retry would find the object that the first attempt created.
             retries=0 if config.if_absent is True else self._retries,
         )
-        return Cloud(await self._opened(access), at, self._create_max_bytes, signed=bool(credential) or self._ambient)
+        signed = bool(credential) or access.is_ambient
+        if at.scheme == "gs" and not signed and config.action in ("put", "delete"):
+            # The library cannot send these requests unsigned.
+            raise refuse("auth", f"{at.url}: changing it requires `auth`", "UNSIGNED")
+        return Cloud(await self._opened(access), at, self._create_max_bytes, signed=signed)
 
     async def _opened(self, access: Access) -> Opened:
         """Return the store of an access. Its endpoint is checked each time, since the address of a name may change."""
@@ -285,11 +286,11 @@ class ObjectTool:
         from arclog.tools.object.cloud import open_store
 
         proxied = uses_proxies(self._settings)
-        guard = self._guards.get(access.asks_metadata)
+        guard = self._guards.get(access.is_ambient)
         if guard is None:
-            metadata = METADATA_SERVICES if access.asks_metadata else ()
+            metadata = METADATA_SERVICES if access.is_ambient else ()
             guard = guard_of(self._settings, "object.allow_networks", "object tasks", *metadata)
-            self._guards[access.asks_metadata] = guard
+            self._guards[access.is_ambient] = guard
         if access.endpoint:
             await check_endpoint(access.endpoint, guard, allow_http=access.allow_http, proxied=proxied)
         if self._forwarder is None:

@@ -21,6 +21,11 @@ from arclog.tools.sql.run import Answer, Bound, SqlConfig, Threads, failed_with,
 # Refuses databases in arclog's own folder and those that the operator's settings do not allow.
 
 MEMORY = ":memory:"
+#: The description of the field `database`.
+DATABASE_DOC = (
+    "Path of the database file, created if it does not exist. A relative path is relative to the folder in which the "
+    "worker was started. `:memory:` is a database that lasts for one attempt."
+)
 
 
 def not_ours(database: str, reach: Reach, *, write: bool = True) -> str:

@@ -16,10 +16,11 @@ from psycopg.pq.abc import PGresult
 from psycopg.types.json import Jsonb
 from psycopg.types.string import TextLoader
 
-from arclog.drivers.postgres.address import AddressError, PostgresAddress, address_of
-from arclog.drivers.postgres.connect import Pool, connect, timeout_of
+from arclog.drivers.postgres.address import PostgresAddress
+from arclog.drivers.postgres.connect import Pool, connect
 from arclog.drivers.postgres.refusals import refusal_of, state_of, text_of
 from arclog.tools.sql.failures import SqlFailure, explained
+from arclog.tools.sql.postgres_servers import PostgresServers
 from arclog.tools.sql.run import BATCH, Answer, Bound
 from arclog.tools.sql.values import checked, is_flat
 
@@ -29,8 +30,6 @@ from arclog.tools.sql.values import checked, is_flat
 # Invariant: a connection from the pool works and has no state of an earlier task: DISCARD ALL resets it and proves that
 # it works.
 
-#: Times are in UTC and durations in ISO 8601, whatever the server's own settings.
-_SESSION = "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=iso_8601"
 #: Types with values that Python cannot represent (infinity, months, years after 9999). They are read as text.
 _AS_TEXT = ("date", "time", "interval", "inet", "cidr")
 _RANGES = ("int4range", "int8range", "numrange", "daterange", "tsrange", "tstzrange")
@@ -71,16 +70,16 @@ class Adapting:
 class Pools:
     """The pools of one worker, by address and scope."""
 
-    def __init__(self, most: int, idle_s: float, connect_s: float) -> None:
+    def __init__(self, most: int, idle_s: float, servers: PostgresServers) -> None:
         self._most = most
         self._idle_s = idle_s
-        self._connect_s = connect_s
+        self._servers = servers
         self._adapting = Adapting()
         self._pools: dict[tuple[str, str], Pool] = {}
 
     def to(self, where: dict[str, Any], scope: str) -> Pool:
         """Return the pool for a server. Executions of different scopes never share a connection."""
-        address = address_for(where, self._connect_s)
+        address = self._servers.address(where)
         key = address.conninfo(), scope
         pool = self._pools.get(key)
         if pool is None:
@@ -95,21 +94,11 @@ class Pools:
             await pool.close()
 
     async def _connected(self, address: PostgresAddress) -> AsyncConnection[Any]:
+        resolved = await self._servers.resolved(address)
         try:
-            return await connect(address, context=self._adapting, cursors=AsyncRawCursor)
+            return await connect(resolved, context=self._adapting, cursors=AsyncRawCursor)
         except psycopg.Error as problem:
             raise not_connected(problem) from None
-
-
-def address_for(where: dict[str, Any], connect_s: float) -> PostgresAddress:
-    """Return the address of a server, with the options of every session. Raises SqlFailure."""
-    fields = {key: value for key, value in where.items() if value is not None}
-    try:
-        parts = address_of(str(fields.pop("dsn", "")), **fields).parts
-    except AddressError as problem:
-        raise SqlFailure("config", f"the dsn cannot be read: {problem}; prefer auth") from None
-    defaults = {"connect_timeout": str(timeout_of(connect_s)), "application_name": "arclog"}
-    return PostgresAddress({**defaults, **parts, "options": f"{_SESSION} {parts.get('options', '')}".strip()})
 
 
 def not_connected(problem: psycopg.Error) -> SqlFailure:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.json import encode
 
+from arclog.model.config.kinds import KindSpec
 from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome, failed
 from arclog.ports.results import ResultWriter
@@ -170,7 +171,7 @@ class SqlConfig(Struct, frozen=True, kw_only=True):
     max_rows: int | None = None
 
 
-FIELDS = (
+_FIELDS = (
     Field(
         "command",
         "string",
@@ -193,6 +194,25 @@ FIELDS = (
         template=True,
     ),
 )
+
+
+def sql_kind(
+    name: str, summary: str, helper: str, *fields: Field, auth: tuple[str, ...] = (), opens_files: bool = True
+) -> KindSpec:
+    """Return the description of a SQL kind: the `fields` that select the database, and those that all kinds share."""
+    return KindSpec(
+        name=name,
+        summary=summary,
+        auth=auth,
+        fields=(*fields, *_FIELDS),
+        data_at="rows",
+        helper=helper,
+        helper_fields=HELPER_FIELDS,
+        sql=("command",),
+        from_file="command",
+        dialect=name,
+        opens_files=opens_files,
+    )
 
 
 class Answer(NamedTuple):

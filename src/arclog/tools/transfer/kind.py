@@ -239,9 +239,7 @@ class TransferTool:
         if end.kind == "sqlite":
             from arclog.tools.transfer.sqlite import SqliteSource
 
-            source = SqliteSource(self._database(end, write=False), self._busy_s, **asked)
-            source.reach = self._reach
-            return source
+            return SqliteSource(self._database(end, write=False), self._busy_s, self._reach, **asked)
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresSource
 
@@ -277,9 +275,8 @@ class TransferTool:
         if end.kind == "sqlite":
             from arclog.tools.transfer.sqlite import SqliteTarget
 
-            target = SqliteTarget(self._database(end, write=True), self._busy_s, table, mode, key, create=create)
-            target.reach = self._reach
-            return target
+            database = self._database(end, write=True)
+            return SqliteTarget(database, self._busy_s, self._reach, table, mode, key, create=create)
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresTarget
 
@@ -304,10 +301,11 @@ class TransferTool:
     def _connecting(self, end: End, context: TaskContext) -> Connecting:
         with required("postgres", "kind postgres"):
             import psycopg  # noqa: F401 - asks whether the extra is there
+        from arclog.tools.sql.postgres_servers import PostgresServers
         from arclog.tools.transfer.postgres import Connecting
 
-        where, settings = self._server(end, context), self._settings
-        return Connecting(where, settings.number("sql.connect_timeout_s"), settings.number("tasks.kill_grace_s"))
+        servers = PostgresServers(self._settings)
+        return Connecting(self._server(end, context), servers, self._settings.number("tasks.kill_grace_s"))
 
     @staticmethod
     def _server(end: End, context: TaskContext) -> dict[str, Any]:

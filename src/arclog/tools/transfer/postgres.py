@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 import time
@@ -32,6 +33,8 @@ from arclog.tools.transfer.rows import (
 
 if TYPE_CHECKING:
     import psycopg
+
+    from arclog.tools.sql.postgres_servers import PostgresServers
 
 DIALECT = "postgres"
 T = TypeVar("T")
@@ -85,10 +88,9 @@ _INCOMING = "_arclog_incoming"
 class Connecting:
     """Opens connections. An invalid address is refused when it is created."""
 
-    def __init__(self, where: dict[str, Any], connect_s: float, grace_s: float) -> None:
-        from arclog.tools.sql.postgres import address_for
-
-        self._address = address_for(where, connect_s)
+    def __init__(self, where: dict[str, Any], servers: PostgresServers, grace_s: float) -> None:
+        self._servers = servers
+        self._address = servers.address(where)
         #: the connection is shut down if the server does not cancel a statement within this time
         self.grace_s = grace_s
 
@@ -98,8 +100,9 @@ class Connecting:
         from arclog.drivers.postgres.connect import connect_blocking
         from arclog.tools.sql.postgres import Adapting, not_connected
 
+        address = asyncio.run(self._servers.resolved(self._address))  # in the thread of the transfer
         try:
-            return connect_blocking(self._address, context=Adapting())
+            return connect_blocking(address, context=Adapting())
         except psycopg.Error as problem:
             raise not_connected(problem) from None
 

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from arclog.sandbox.confinement_settings import Reach
 from arclog.tools.sql.failures import SqlFailure
+from arclog.tools.sql.sqlite_access import SqliteAccess
 from arclog.tools.sql.values import to_json
 from arclog.tools.sqlite import failure_of, patience
 from arclog.tools.transfer import statements
@@ -84,12 +85,11 @@ _MEANT = (
 class _File:
     """A connection, opened in the thread that uses it."""
 
-    #: the files that may be opened, on a server; None elsewhere
-    reach: Reach | None = None
-
-    def __init__(self, database: str, busy_s: float) -> None:
+    def __init__(self, database: str, busy_s: float, reach: Reach) -> None:
         self._database = database
         self._busy_s = busy_s
+        self._reach = reach
+        self._access = SqliteAccess(reach)
         self._connection: apsw.Connection | None = None
         self._stopped = threading.Event()
 
@@ -108,17 +108,17 @@ class _File:
         import apsw
 
         # Links were resolved when the path was checked; a link added since then is not followed.
-        if self.reach is not None and self.reach.read is not None:
+        if self._reach.read is not None:
             from arclog.tools.held_files import connect
 
-            reach = self.reach
-            connection = self._do(lambda: connect(path, flags, reach))
+            connection = self._do(lambda: connect(path, flags, self._reach))
         else:
             connection = self._do(lambda: apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW))
         self._connection = connection
         connection.set_busy_handler(patience(self._busy_s, self._stopped))
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
+        self._access.apply_to(connection)
         return connection
 
     def _do(self, work: Callable[[], T]) -> T:
@@ -127,7 +127,7 @@ class _File:
         try:
             return work()
         except apsw.Error as problem:
-            raise failure_of(problem, self._database, ()) from None
+            raise self._access.refusal or failure_of(problem, self._database, ()) from None
 
     def close(self) -> None:
         if self._connection is not None:
@@ -141,12 +141,13 @@ class SqliteSource(_File):
         self,
         database: str,
         busy_s: float,
+        reach: Reach,
         *,
         table: str = "",
         query: str = "",
         params: Sequence[Any] | Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(database, busy_s)
+        super().__init__(database, busy_s, reach)
         self.total: int | None = None
         self._table = table
         self._sql, self._params = statements.query_of(DIALECT, query, params) if query else ("", [])
@@ -168,13 +169,15 @@ class SqliteSource(_File):
             self._sql = f"SELECT * FROM {quoted}"  # noqa: S608 - quoted
         columns: list[Column] = []
 
-        def describe(cursor: apsw.Cursor, _sql: str, _bindings: Any) -> bool:
+        def describe(cursor: apsw.Cursor, statement: str, _bindings: Any) -> bool:
+            self._access.check_single(self._sql, statement)
             columns.extend(Column(name, _type_of(declared)) for name, declared in cursor.get_description())
             return True
 
         cursor = connection.cursor()
         cursor.exec_trace = describe
         self._cursor = self._do(lambda: cursor.execute(self._sql, [json_cell(value) for value in self._params]))
+        self._access.check_attached(connection)
         if not columns:
             raise SqlFailure("config", "query: gives no rows; a SELECT is needed")
         return columns
@@ -189,9 +192,9 @@ class SqliteTarget(_File):
     """A table. All rows are written in one transaction."""
 
     def __init__(
-        self, database: str, busy_s: float, table: str, mode: str, key: Sequence[str], *, create: bool
+        self, database: str, busy_s: float, reach: Reach, table: str, mode: str, key: Sequence[str], *, create: bool
     ) -> None:
-        super().__init__(database, busy_s)
+        super().__init__(database, busy_s, reach)
         self._table = statements.name_of(DIALECT, table)
         self._mode = mode
         self._key = key

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import resource
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -116,15 +118,176 @@ async def test_requests_go_to_the_endpoint_with_the_credential(
     assert authorization in server.requests[-1].headers.get("authorization", "")
 
 
+SECRET = base64.b64encode(b"WORKER").decode()
+#: Each is what the environment of a worker may have.
+WORKERS: dict[str, dict[str, str]] = {
+    "keys": {
+        "AWS_ACCESS_KEY_ID": "WORKER",
+        "AWS_SECRET_ACCESS_KEY": "WORKER",
+        "AWS_SESSION_TOKEN": "WORKER",
+        "AZURE_STORAGE_ACCOUNT_NAME": "WORKER",
+        "AZURE_STORAGE_ACCOUNT_KEY": SECRET,
+        "GOOGLE_SERVICE_ACCOUNT_KEY": '{"client_email": "WORKER", "private_key": "", "private_key_id": "", "disable_oauth": true}',
+    },
+    "tokens": {"AZURE_STORAGE_TOKEN": "WORKER", "GOOGLE_BEARER_TOKEN": "WORKER", "AZURE_STORAGE_SAS_KEY": "sig=WORKER"},
+    "identity": {
+        "AZURE_CLIENT_ID": "WORKER",
+        "AZURE_TENANT_ID": "WORKER",
+        "AZURE_CLIENT_SECRET": "WORKER",
+        "AZURE_FEDERATED_TOKEN_FILE": "/nonexistent/WORKER",
+        "GOOGLE_APPLICATION_CREDENTIALS": "/nonexistent/WORKER",
+    },
+    "type": {"AZURE_CREDENTIAL_TYPE": "access_key", "AZURE_STORAGE_ACCOUNT_KEY": SECRET},
+    "emulator": {"AZURE_STORAGE_USE_EMULATOR": "true"},
+    "unsigned": {"AZURE_SKIP_SIGNATURE": "true", "GOOGLE_SKIP_SIGNATURE": "true", "AWS_SKIP_SIGNATURE": "true"},
+    "endpoint": {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1", "AZURE_ENDPOINT": "http://127.0.0.1:1"},
+}
+
+
+def in_environment(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def assert_without_the_worker(server: RecordingServer) -> None:
+    for request in server.requests:
+        assert "WORKER" not in f"{request.path} {request.headers} {request.body!r}"
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+@pytest.mark.parametrize("ambient", [False, True])
+@pytest.mark.parametrize(("url", "auth", "path", "authorization"), [*SENT, ("az://box/x", None, "/box/x", "")])
+async def test_an_endpoint_gets_nothing_of_the_worker(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch, url: str, auth: Credential | None, path: str,
+    authorization: str, worker: str, ambient: bool,
+) -> None:  # fmt: skip
+    in_environment(monkeypatch, WORKERS[worker])
+    server.answer = lambda _: Answer(200, b"hello", (("Content-Type", "text/plain"),))
+    run = runner(server.endpoint, auth, object__ambient_credentials=ambient)
+    assert await run.data("get", url) == "hello"
+    (request,) = server.requests
+    sent = request.headers.get("authorization", "")
+    assert (request.path, bool(sent)) == (path, bool(authorization))
+    assert authorization in sent
+    assert_without_the_worker(server)
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+async def test_a_client_secret_of_azure_is_exchanged_without_the_worker(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch, worker: str
+) -> None:
+    in_environment(monkeypatch, WORKERS[worker])
+    token = Answer(200, b'{"access_token": "GIVEN", "expires_in": 3600}', (("Content-Type", "application/json"),))
+    hello = Answer(200, b"hello", (("Content-Type", "text/plain"),))
+    server.answer = lambda request: token if request.method == "POST" else hello
+    auth = credential(
+        account_name="acc", client_id="ID", client_secret="OWN", tenant_id="TENANT", authority_host=server.endpoint
+    )
+    assert await runner(server.endpoint, auth).data("get", "az://box/x") == "hello"
+    exchange, request = server.requests
+    assert exchange.path == "/TENANT/oauth2/v2.0/token"
+    assert b"client_id=ID" in exchange.body
+    assert b"client_secret=OWN" in exchange.body
+    assert request.headers["authorization"] == "Bearer GIVEN"
+    assert_without_the_worker(server)
+
+
+async def test_a_client_secret_goes_to_azure_only(server: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_AUTHORITY_HOST", server.endpoint)
+    hosts = []
+
+    async def resolved(host: str, port: int) -> list[str]:
+        hosts.append(host)
+        return ["127.0.0.1" if host == "127.0.0.1" else "10.1.2.3"]
+
+    monkeypatch.setattr("arclog.drivers.http.guard._resolved", resolved)
+    auth = credential(account_name="acc", client_id="ID", client_secret="OWN", tenant_id="TENANT")
+    await runner(server.endpoint, auth).failure("get", "az://box/x")
+    assert "login.microsoftonline.com" in hosts
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "variable", ["GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT", "GOOGLE_BEARER_TOKEN"]
+)
+async def test_a_service_account_beside_that_of_the_worker_is_refused(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    server.answer = lambda _: Answer(200, b"hello", (("Content-Type", "text/plain"),))
+    account = {"type": "service_account", "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}  # fmt: skip
+    auth = credential(value=json.dumps(account))
+    assert await runner(server.endpoint, auth).data("get", "gs://b/x") == "hello"
+    monkeypatch.setenv(variable, "WORKER")
+    problem = await runner(server.endpoint, auth).failure("get", "gs://b/x")
+    assert (problem.kind, len(server.requests)) == ("config", 1)
+    assert f"{variable} is set in the worker's environment" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("url", "variables"),
+    [
+        ("s3://b/x", {"AWS_SERVER_SIDE_ENCRYPTION": "sse-c", "AWS_SSE_CUSTOMER_KEY_BASE64": "V09SS0VS" * 5 + "V08="}),
+        ("az://b/x", {"AZURE_STORAGE_ENCRYPTION_KEY": "V09SS0VS" * 5 + "V08="}),
+    ],
+)
+async def test_the_workers_encryption_key_is_sent_to_no_endpoint(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch, url: str, variables: dict[str, str]
+) -> None:
+    in_environment(monkeypatch, variables)
+    problem = await runner(server.endpoint, None).failure("get", url)
+    assert problem.kind == "config"
+    assert "is set in the worker's environment" in problem.message
+    assert server.requests == []
+
+
+AMBIENT = [
+    ("s3://b/x", "AWS_ENDPOINT_URL", "Credential=WORKER/"),
+    ("gs://b/x", "GOOGLE_BASE_URL", "Bearer WORKER"),
+    ("az://b/x", "AZURE_STORAGE_ENDPOINT", "Bearer WORKER"),
+]
+
+
+@pytest.mark.parametrize(("url", "variable", "authorization"), AMBIENT)
 async def test_the_workers_own_credentials_by_a_setting(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch, url: str, variable: str, authorization: str
+) -> None:
+    in_environment(monkeypatch, {**WORKERS["keys"], **WORKERS["tokens"], variable: server.endpoint})
+    server.answer = lambda _: Answer(200, b"hello", (("Content-Type", "text/plain"),))
+    run = runner("", None, object__ambient_credentials=True)
+    assert await run.data("get", url) == "hello"
+    assert authorization in server.requests[0].headers["authorization"]
+
+
+async def test_an_unsigned_change_of_google_is_refused_also_where_the_worker_has_credentials(
     server: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "WORKER")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "WORKER")
-    server.answer = lambda _: Answer(200, b"hello", (("Content-Type", "text/plain"),))
+    in_environment(monkeypatch, WORKERS["tokens"])
     run = runner(server.endpoint, None, object__ambient_credentials=True)
-    assert await run.data("get", "s3://bucket/x") == "hello"
-    assert "Credential=WORKER/" in server.requests[0].headers["authorization"]
+    assert (await run.failure("put", "gs://b/x", content="x")).code == "UNSIGNED"
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("region", ["evil.example/", "evil.example#", "a@evil.example:80/", "evil.example\\"])
+async def test_a_region_is_no_address(region: str) -> None:
+    run = runner("", None, object__ambient_credentials=True)
+    problem = await run.failure("get", "s3://bucket/x", region=region)
+    assert problem.kind == "config"
+    assert problem.message.startswith("region: ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"account_name": "evil.example/", "token": "T"}, "account_name: "),
+        ({"account_name": "acc", "account_key": "?CANARY"}, "the account_key of the credential is not base64"),
+        ({"account_name": "acc", "sas_key": "CANARY"}, "the sas_key of the credential is not name=value"),
+    ],
+)
+async def test_fields_of_azure_that_are_refused(fields: dict[str, str], message: str) -> None:
+    problem = await runner("", credential(**fields)).failure("get", "az://box/x")
+    assert problem.kind == "config"
+    assert message in problem.message
+    assert "CANARY" not in problem.message
 
 
 @pytest.mark.parametrize(
@@ -322,7 +485,18 @@ async def test_too_large_to_create(s3: S3Server) -> None:
 
 async def test_a_cancelled_upload_is_aborted(s3: S3Server) -> None:
     bucket = s3.bucket("aborted")
-    run = runner(s3.endpoint)
+    run = runner(s3.endpoint, object__request_retries=2)  # S3 can refuse an abort while parts of it still arrive
+    task = await stalled_upload(run, f"s3://{bucket}/big")
+    assert s3.uploads(bucket) == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert s3.uploads(bucket) == 0
+    assert await run.data("list", f"s3://{bucket}/") == []
+
+
+async def stalled_upload(run: Runner, url: str) -> asyncio.Task[Any]:
+    """Start an upload whose content stops to arrive after some parts."""
     ref = await run.ref(b"")
     begun = asyncio.Event()
 
@@ -333,21 +507,31 @@ async def test_a_cancelled_upload_is_aborted(s3: S3Server) -> None:
         await asyncio.Event().wait()
 
     run.results.chunks = stalling  # type: ignore[method-assign,assignment]  # a fault
-    task = asyncio.create_task(run("put", f"s3://{bucket}/big", content=ref))
+    task = asyncio.create_task(run("put", url, content=ref))
     await begun.wait()
-    assert s3.uploads(bucket) == 1
+    return task
+
+
+async def test_an_upload_that_cannot_be_aborted_is_logged(
+    server: RecordingServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>"
+    answers = {"POST": Answer(200, begun), "PUT": Answer(200), "DELETE": Answer(503, xml("SlowDown"))}
+    server.answer = lambda request: answers[request.method]
+    task = await stalled_upload(runner(server.endpoint), "s3://bucket/big")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert s3.uploads(bucket) == 0
-    assert await run.data("list", f"s3://{bucket}/") == []
+    assert "DELETE" in [request.method for request in server.requests]
+    assert "its parts may remain in the bucket: s3://bucket/big: " in caplog.text
+    assert "SlowDown" in caplog.text
 
 
 async def test_an_upload_whose_source_breaks_is_aborted(s3: S3Server) -> None:
     from arclog.model.errors import ResultUnavailable
 
     bucket = s3.bucket("broken")
-    run = runner(s3.endpoint)
+    run = runner(s3.endpoint, object__request_retries=2)
     ref = await run.ref(b"")
 
     async def breaking(*_: object) -> Any:

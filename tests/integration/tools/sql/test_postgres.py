@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from arclog.expr.sql.compile import SqlRefused
 from arclog.model.config.settings import Settings
 from arclog.ports.secrets import Credential
 from arclog.results.memory import MemoryResults
+from arclog.sandbox.confinement_settings import for_server
 from arclog.testing.tools import Recorder, task_context
 from arclog.tools.postgres import KIND
 from tests.servers.postgres import Database, running_postgres
@@ -18,7 +20,7 @@ from tests.unit.tools.sql.support import Sql
 
 @pytest.fixture
 async def sql(tmp_path, postgres: Database):
-    tool = Sql(KIND, tmp_path, dsn=postgres.dsn)
+    tool = Sql(KIND, tmp_path, for_server(Settings()), dsn=postgres.dsn)
     yield tool
     await tool.close()
 
@@ -513,3 +515,30 @@ async def test_a_password_that_breaks_its_url_is_not_taken_for_a_host(tmp_path, 
     assert outcome.error.kind in {"config", "connection"}
     assert "hunter2" not in outcome.error.message
     await sql.close()
+
+
+# ── what a server's tasks may connect to ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_name_goes_to_its_permitted_addresses(tmp_path, postgres: Database):
+    where: Any = {"host": "localhost", "port": postgres.port, "user": postgres.user, "password": postgres.password}
+    for allowed, code in (("loopback", None), ("none", "ADDRESS_REFUSED")):
+        sql = Sql(KIND, tmp_path, Settings({"postgres.allow_networks": allowed}), dbname=postgres.dbname, **where)
+        outcome = await sql("SELECT 1 AS a")
+        assert (outcome.error and outcome.error.code) == code
+        await sql.close()
+
+
+async def test_the_password_of_the_worker_is_not_used(tmp_path, postgres: Database, monkeypatch):
+    passwords = tmp_path / "pgpass"
+    passwords.write_text(f"*:*:*:*:{postgres.password}\n")
+    passwords.chmod(0o600)
+    where: Any = {"host": postgres.host, "port": postgres.port, "user": postgres.user, "dbname": postgres.dbname}
+    for variable, text in (("PGPASSWORD", postgres.password), ("PGPASSFILE", str(passwords))):
+        monkeypatch.setenv(variable, text)
+        own, of_server = Sql(KIND, tmp_path, **where), Sql(KIND, tmp_path, for_server(Settings()), **where)
+        assert await own.rows("SELECT 1 AS a") == [{"a": 1}]
+        assert await of_server.failure("SELECT 1") == ("auth", "28P01")
+        monkeypatch.delenv(variable)
+        await own.close()
+        await of_server.close()

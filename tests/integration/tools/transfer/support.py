@@ -25,6 +25,7 @@ class Runner:
     def __init__(self, folder: Path, scratch: str = "scratch", **settings: Any) -> None:
         changed = {name.replace("__", "."): value for name, value in settings.items()}
         defaults = {"object.file_root": str(folder), "home": str(folder / ".arclog"), "transfer.chunk_rows": 3}
+        defaults["postgres.allow_networks"] = "loopback"  # as for the worker of a server
         self.folder = folder
         self.tool = TransferTool(Settings({**defaults, **changed}), folder / scratch)
         self.results = MemoryResults()

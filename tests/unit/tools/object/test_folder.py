@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from arclog.model.config.settings import Settings
+from arclog.sandbox.confinement_settings import confinement_of, for_server
 from arclog.tools.object import folder
 from arclog.tools.object.kind import ObjectTool
 from tests.unit.tools.object.support import NOWHERE, Runner
@@ -52,6 +53,67 @@ async def test_ways_out_of_the_root(run: Runner, root: Path, tmp_path: Path) -> 
     assert not (tmp_path / "new.txt").exists()
     assert await run.data("list", ".") == []
     assert (await run.failure("list", "up")).kind == "config"
+
+
+async def assert_closed(run: Runner, key: str) -> None:
+    for action, more in (("get", {}), ("head", {}), ("put", {"content": "x"}), ("delete", {})):
+        problem = await run.failure(action, key, **more)
+        assert problem.kind == "config", (key, action)
+        assert "files of other tasks, which playbooks cannot use" in problem.message
+
+
+@pytest.mark.parametrize("home", [".arclog", "other/.arclog", "/nonexistent/home"])
+async def test_the_settings_file_is_neither_read_nor_written(
+    root: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.chdir(root)
+    settings = for_server(Settings({"home": home}))
+    run = Runner(ObjectTool(settings, NOWHERE))
+    places = ["arclog.toml", *(["other/arclog.toml"] if home.startswith("other") else [])]
+    for key in places:
+        await assert_closed(run, key)
+    assert names(root) == []
+    (root / "other").mkdir()
+    for key in places:
+        (root / key).write_text("[smtp]\nuser = 'ada'\n")
+        (root / "link").unlink(missing_ok=True)
+        (root / "link").symlink_to(root / key)
+        for name in (key, f"./{key}", "link"):
+            await assert_closed(run, name)
+        assert (root / key).read_text() == "[smtp]\nuser = 'ada'\n"
+        confinement = confinement_of(settings, NOWHERE)
+        assert confinement is not None
+        assert str(root / key) in confinement.hidden
+    assert await run.data("put", "mine.toml", content="x")
+
+
+async def test_a_settings_file_that_is_a_link(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    (root / "real.toml").write_text("")
+    (root / "arclog.toml").symlink_to("real.toml")
+    run = Runner(ObjectTool(for_server(Settings()), NOWHERE))
+    for key in ("arclog.toml", "real.toml"):
+        await assert_closed(run, key)
+    (root / "arclog.toml").unlink()
+    await assert_closed(run, "arclog.toml")
+
+
+@pytest.mark.parametrize(
+    "setting", ["secrets.manager_credentials_file", "smtp.password_file", "bus.cert_file", "bus.nkey_file"]
+)
+async def test_files_with_secrets_of_arclog(root: Path, setting: str) -> None:
+    (root / "secret").write_text("a secret")
+    settings = Settings({"object.file_root": str(root), "home": str(root / ".arclog"), setting: str(root / "secret")})
+    await assert_closed(Runner(ObjectTool(for_server(settings), NOWHERE)), "secret")
+
+
+async def test_a_file_of_credentials_that_the_environment_names(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "account.json").write_text("{}")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(root / "account.json"))
+    values = {"object.file_root": str(root), "home": str(root / ".arclog")}
+    assert await Runner(ObjectTool(for_server(Settings(values)), NOWHERE)).data("get", "account.json") == {}
+    manager = for_server(Settings({**values, "secrets.manager": "google"}))
+    await assert_closed(Runner(ObjectTool(manager, NOWHERE)), "account.json")
 
 
 async def test_a_message_that_names_the_setting(run: Runner) -> None:
