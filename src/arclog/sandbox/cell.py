@@ -6,7 +6,6 @@ Messages of the process are read only as fast as they are handled: a task that y
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -134,7 +133,7 @@ class Cell:
                 **clean_environment(str(folders.scratch), environment.folder if environment else None),
                 "ARCLOG_SCRATCH": str(folders.scratch),
             },
-            "site": environment is not None,
+            "site": str(environment.folder) if environment else "",
             **confined(confinement, folders, read=_more_to_read(environment, files)),
             "limits": {
                 "memory": f"{limits.max_memory_bytes} bytes (setting python.max_memory_bytes)",
@@ -146,8 +145,10 @@ class Cell:
             try:
                 self.tree = Tree(launcher, spec, theirs.fileno())
             except BaseException:
+                from shutil import rmtree
+
                 ours.close()
-                shutil.rmtree(self.folder, ignore_errors=True)
+                rmtree(self.folder, ignore_errors=True)
                 raise
         ours.setblocking(False)
         self._socket = ours

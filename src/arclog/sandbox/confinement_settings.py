@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,10 +43,10 @@ _CONFIGURATION = (
 )  # fmt: skip
 _MACHINE = ("/sys/devices/system", "/sys/kernel/mm/transparent_hugepage", "/sys/fs/cgroup")
 #: Settings that name a file with a secret.
-_SECRET_FILES = ("secrets.key_file", "client.token_file", "results.credentials_file", "bus.key_file", "bus.creds_file",
-                 "bus.nkey_file")  # fmt: skip
-#: Settings whose value may contain a password. They may come from the settings file.
-_SECRET_ADDRESSES = ("store.url", "store.listen_url", "results.url", "bus.url")
+_SECRET_FILES = (
+    "secrets.key_file", "secrets.manager_credentials_file", "client.token_file", "results.credentials_file",
+    "bus.cert_file", "bus.key_file", "bus.creds_file", "bus.nkey_file", "smtp.password_file",
+)  # fmt: skip
 _NO_NETWORK = frozenset(
     {
         errno.ENETUNREACH,
@@ -59,6 +59,38 @@ _NO_NETWORK = frozenset(
 _NO_WRITE = frozenset({errno.EACCES, errno.EROFS, errno.EPERM})
 _NO_FILE = _NO_WRITE | {errno.ENOENT}
 _SETTINGS_FILE = "arclog.toml"
+
+
+class _Login(NamedTuple):
+    """How arclog itself logs in to a service, by variables of its environment."""
+
+    #: values of `secrets.manager`, and schemes of the addresses of stores
+    services: tuple[str, ...]
+    #: patterns of the variables
+    variables: tuple[str, ...]
+    #: the variables that name a file with a secret
+    files: tuple[str, ...] = ()
+
+
+_LOGINS = (
+    _Login(("vault",), ("VAULT_*",)),
+    _Login(
+        ("aws", "s3"),
+        ("AWS_*",),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+    ),
+    _Login(
+        ("google", "gs"),
+        ("GOOGLE_*", "SERVICE_ACCOUNT"),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT"),
+    ),
+    _Login(("azure", "az"), ("AZURE_*", "IDENTITY_HEADER"), ("AZURE_FEDERATED_TOKEN_FILE",)),
+    _Login(
+        ("postgres", "postgresql"),
+        ("PGHOST*", "PGPORT", "PGDATABASE", "PGUSER", "PGPASS*", "PGSERVICE*", "PGSSL*"),
+        ("PGPASSFILE", "PGSERVICEFILE", "PGSSLKEY"),
+    ),
+)
 
 
 class Confinement(Struct, frozen=True):
@@ -177,7 +209,7 @@ class Reach(Struct, frozen=True):
         if real.is_relative_to(self.home):
             return f"{path}: lies in arclog's own folder (setting home), which playbooks cannot use"
         if any(real.is_relative_to(own) for own in self.hidden):
-            return f"{path}: holds a key or files of other tasks, which playbooks cannot use"
+            return f"{path}: holds a key, settings or files of other tasks, which playbooks cannot use"
         roots = self.write if write else self.read
         if roots is None or any(real.is_relative_to(root) for root in roots):
             return ""
@@ -224,7 +256,12 @@ def for_server(settings: Settings, *, network: str = NONE) -> Settings:
     """Return the settings of a server's worker. Its tasks have only their own folders, unless the operator
     allows more.
     """
-    defaults = {"tasks.allow_read": NONE, "tasks.allow_write": NONE, "tasks.allow_networks": network}
+    defaults = {
+        "tasks.allow_read": NONE,
+        "tasks.allow_write": NONE,
+        "tasks.allow_networks": network,
+        "postgres.allow_networks": "loopback,private",
+    }
     unset = {name.replace(".", "__"): value for name, value in defaults.items() if not settings.text(name)}
     return fresh_unless_named(settings.replaced(**unset))
 
@@ -273,11 +310,28 @@ def _hidden(settings: Settings, scratch: Path) -> Iterator[str]:
     own = scratch.parent if scratch.parent == scratch_parent() else scratch
     secret = [settings.text(name) for name in _SECRET_FILES]
     secret += [path for name, path in os.environ.items() if name.startswith("ARCLOG_") and name.endswith("_FILE")]
-    if any(settings.text(name) for name in _SECRET_ADDRESSES):
-        secret.append(_SETTINGS_FILE)
-    for path in (settings.text("home"), str(own), *secret):
+    secret += [os.environ.get(variable, "") for login in _logins(settings) for variable in login.files]
+    home = settings.text("home")
+    # The settings file can contain passwords, and whoever writes it configures the next start. Its own place is hidden
+    # even if it is missing, or a link.
+    places = [f"{os.path.realpath(folder)}/{_SETTINGS_FILE}" for folder in (".", Path(home).absolute().parent)]
+    yield from places
+    for path in (home, str(own), *secret, *places):
         if path:
             yield os.path.realpath(Path(path).expanduser())
+
+
+def _logins(settings: Settings) -> list[_Login]:
+    addresses = (settings.text(name) for name in ("results.url", "store.url", "store.listen_url"))
+    used = {settings.text("secrets.manager"), *(address.strip().partition("://")[0] for address in addresses)}
+    return [login for login in _LOGINS if not used.isdisjoint(login.services)]
+
+
+def own_variables(settings: Settings) -> tuple[str, ...]:
+    """Return the patterns of the environment variables that no playbook may read: arclog's settings, and those with
+    which its secret manager and its stores log in.
+    """
+    return ("ARCLOG_*", *(pattern for login in _logins(settings) for pattern in login.variables))
 
 
 def hidden_paths(settings: Settings) -> tuple[str, ...]:

@@ -33,24 +33,39 @@ from arclog.sandbox.processes import Tree, ended_by
 from arclog.sandbox.streams import Lines
 
 # ── requirements ──────────────────────────────────────────────────────────────────────────────────────────────────────
-# The requirements of a python task: names of packages with versions (PEP 508), never options, files or paths of an
-# installer.
+# The requirements of a python task: names of packages with extras, versions and markers (PEP 508, PEP 440), in plain
+# ASCII. Nothing else is accepted: an installer would follow an address or a path as the worker's user, with its logins.
 #
 # Equivalent lists have the same digest, so they share an environment.
 
 
-_VERSION = r"(?:===|==|~=|!=|<=|>=|<|>)\s*[A-Za-z0-9_.*+!-]+"
+_NAME = r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?"
+_VERSION = r"""(?:===|==|~=|!=|<=|>=|<|>) \s*
+    v?(?:\d+!)? \d+(?:\.\d+)*
+    (?:[-_.]?(?:alpha|a|beta|b|preview|pre|c|rc)[-_.]?\d*)?
+    (?:-\d+|[-_.]?(?:post|rev|r)[-_.]?\d*)?
+    (?:[-_.]?dev[-_.]?\d*)?
+    (?:\.\*|\+[a-z0-9]+(?:[-_.][a-z0-9]+)*)?"""
 _REQUIREMENT = re.compile(
     rf"""
-    (?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?) \s*
-    (?:\[(?P<extras>[A-Za-z0-9._,\s-]*)\])? \s*
-    (?: @\s*(?P<url>[A-Za-z][A-Za-z0-9+.-]*:[^\s;]+)
-      | (?P<open>\()? \s* (?P<versions>{_VERSION}(?:\s*,\s*{_VERSION})*)? \s* (?(open)\)) )? \s*
+    (?P<name>{_NAME}) \s*
+    (?:\[ \s* (?P<extras>{_NAME}(?:\s*,\s*{_NAME})*)? \s* \])? \s*
+    (?P<open>\()? \s* (?P<versions>{_VERSION}(?:\s*,\s*{_VERSION})*)? \s* (?(open)\)) \s*
     (?:;\s*(?P<marker>.+))?
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.IGNORECASE,
 )
-_CONTROL = re.compile(r"[\x00-\x1f]")
+_TERM = r"""(?:python_version|python_full_version|os_name|sys_platform|platform_(?:release|system|version|machine)
+    |platform_python_implementation|implementation_name|implementation_version|extra
+    |'[a-z0-9 ._*+!,<>=~-]*'|"[a-z0-9 ._*+!,<>=~-]*")"""
+_COMPARISON = rf"(?:{_TERM} \s* (?:===|==|~=|!=|<=|>=|<|>|\bnot\s+in\b|\bin\b) \s* {_TERM})"
+_COMPARISONS = rf"\s* {_COMPARISON} (?:\s*\b(?:and|or)\b\s* {_COMPARISON})* \s*"
+_MARKER = re.compile(_COMPARISONS, re.VERBOSE | re.IGNORECASE)
+_GROUP = re.compile(rf"\({_COMPARISONS}\)", re.VERBOSE | re.IGNORECASE)
+#: stands for a group in parentheses, which the quoted texts of a marker cannot contain
+_ANY_COMPARISON = " os_name == '' "
+_PLAIN = re.compile(r"[ -~]*")
+_LONGEST = 1000
 _SHOWN = 100
 
 
@@ -79,40 +94,61 @@ def normalize_requirements(requirements: Sequence[str]) -> RequirementSet:
 
 
 def _normalized(text: str, index: int) -> str:
-    match = None if _CONTROL.search(text) else _REQUIREMENT.fullmatch(text.strip())
-    if match is None:
+    is_plain = len(text) <= _LONGEST and _PLAIN.fullmatch(text) is not None
+    match = _REQUIREMENT.fullmatch(text.strip()) if is_plain else None
+    if match is None or (match["marker"] and not _is_marker(match["marker"])):
         hint = "write a name with its version, e.g. 'rich==13.9.4' or 'rich>=13,<14'"
         if text.strip().startswith("-"):
             hint = "options belong to the settings python.find_links and python.offline, or to the installer's own"
         elif "{{" in text:
             hint = "requirements are literal: templates are not rendered here"
+        elif any(sign in text for sign in "@:/\\"):
+            hint = (
+                "addresses, files and repositories are not allowed: write the package's name and version, and let the "
+                "operator offer it in python.find_links or in the installer's index"
+            )
+        text = without_logins(text)
         shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
         raise NotARequirement(f"requirements[{index}]: {shown!r} is not a requirement; {hint}")
     name = re.sub(r"[-_.]+", "-", match["name"]).lower()
     extras = sorted({part.strip().lower() for part in (match["extras"] or "").split(",")} - {""})
     line = f"{name}[{','.join(extras)}]" if extras else name
-    if match["url"]:
-        line += f" @ {match['url']}"
-    elif match["versions"]:
+    if match["versions"]:
         line += ",".join(sorted({"".join(part.split()) for part in match["versions"].split(",")}))
     if match["marker"]:
         line += f" ; {' '.join(match['marker'].split())}"
     return line
 
 
+def _is_marker(text: str) -> bool:
+    """Return whether the text is a condition on the Python and the platform."""
+    while (shorter := _GROUP.sub(_ANY_COMPARISON, text)) != text:
+        text = shorter
+    return _MARKER.fullmatch(text) is not None
+
+
 # ── installers ────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The programs that fill an environment: uv if it is found, else venv and pip. Their failures become a TaskError.
 #
 # Their processes inherit only what an installer needs (search path, proxies, certificates, their own variables), since
-# a package that is built from source runs its own code.
+# a package that is built from source runs its own code. Otherwise no code of a package runs here: nothing starts the
+# Python of an environment once packages are in it.
 
 _PASSED = re.compile(
     r"(?:PATH|HOME|LANG|TZ|NETRC|(?:UV|PIP|XDG|SSL|LC)_.*|(?:HTTP|HTTPS|ALL|NO)_PROXY|(?:REQUESTS|CURL)_CA_BUNDLE)",
     re.IGNORECASE,
 )
-#: these would move the packages elsewhere, or change the output
+#: these would move the packages elsewhere, change the output, or start the filled environment
 _HELD_BACK = frozenset({"PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT", "PIP_DRY_RUN", "PIP_QUIET", "UV_PYTHON",
-                        "UV_PROJECT", "UV_TARGET", "UV_PREFIX", "UV_SYSTEM_PYTHON"})  # fmt: skip
+                        "UV_PROJECT", "UV_TARGET", "UV_PREFIX", "UV_SYSTEM_PYTHON", "UV_WORKING_DIR",
+                        "UV_WORKING_DIRECTORY", "UV_COMPILE_BYTECODE", "PIP_PYTHON"})  # fmt: skip
+#: uv reads `uv.toml` and `pyproject.toml` in the folder where it runs and in those above, and both installers take a
+#: file there for a requirement of its name. Tasks may write to folders above the environments, but never here. Unlike
+#: with --no-config, the files of uv's user and of the machine count.
+_FOLDER = "/"
+
+#: compiles the modules in a folder. Files that are not valid Python, such as templates, are left alone.
+_COMPILE = "import compileall, sys; compileall.compile_dir(sys.argv[1], quiet=2, workers=0)"
 
 _UNREACHABLE = re.compile(
     r"error sending request|failed to fetch|could not connect|connection (?:refused|reset|aborted|error|broken)"
@@ -138,6 +174,8 @@ class Source(Struct, frozen=True):
     offline: bool
     #: folders or addresses with packages
     find_links: tuple[str, ...]
+    #: build no package from source
+    only_wheels: bool = False
 
 
 class Installer(Struct, frozen=True):
@@ -153,11 +191,20 @@ class Installer(Struct, frozen=True):
         arguments = [word for place in source.find_links for word in ("--find-links", place)]
         if self.program:
             make = [self.program, "venv", "--quiet", "--no-project", "--python", sys.executable, str(folder)]
-            install = [self.program, "pip", "install", "--python", python, "--compile-bytecode"]
-            return [make, [*install, *(["--offline"] if source.offline else []), *arguments, *wanted.requirements]]
-        make = [sys.executable, "-m", "venv", str(folder)]
-        install = [python, "-I", "-m", "pip", "install", "--no-input", "--progress-bar", "off", "--log", str(notes)]
-        return [make, [*install, *(["--no-index"] if source.offline else []), *arguments, *wanted.requirements]]
+            # To compile, uv would start the new environment's Python, which executes .pth files of packages.
+            install = [self.program, "pip", "install", "--python", python, "--no-compile-bytecode"]
+            install += ["--offline"] if source.offline else []
+            install += ["--no-build"] if source.only_wheels else []
+            compiling = [sys.executable, "-I", "-S", "-c", _COMPILE, str(folder / "lib")]
+            return [make, [*install, *arguments, *wanted.requirements], compiling]
+        # A pip of its own, since one in the environment would go on with modules that a package has replaced.
+        own = notes.parent / "pip"
+        make_own = [sys.executable, "-I", "-m", "venv", str(own)]
+        make = [sys.executable, "-I", "-m", "venv", "--without-pip", str(folder)]
+        install = [str(own / "bin" / "python"), "-I", "-m", "pip", "--python", python, "install", "--no-input"]
+        install += ["--progress-bar", "off", "--log", str(notes), *(["--no-index"] if source.offline else [])]
+        install += ["--only-binary", ":all:"] if source.only_wheels else []
+        return [make_own, make, [*install, *arguments, *wanted.requirements]]
 
 
 PIP = Installer("pip")
@@ -168,7 +215,7 @@ def source_of(settings: Settings) -> Source:
     stripped = tuple(place.strip() for place in places if place.strip())
     # A relative folder is resolved here, since the installer runs in another folder.
     absolute = tuple(place if "://" in place else str(Path(place).expanduser().absolute()) for place in stripped)
-    return Source(offline=bool(settings["python.offline"]), find_links=absolute)
+    return Source(bool(settings["python.offline"]), absolute, bool(settings["python.only_wheels"]))
 
 
 def installer() -> Installer:
@@ -267,10 +314,6 @@ class Environment:
     @property
     def digest(self) -> str:
         return self.folder.name
-
-    @property
-    def python(self) -> Path:
-        return self.folder / "bin" / "python"
 
     def shared(self) -> Environment:
         """Return another hold on the same environment, to be released separately."""
@@ -401,7 +444,7 @@ class Environments:
             return take
 
         try:
-            spec: dict[str, Any] = {"argv": command, "env": installer_environment(scratch), "cwd": str(scratch)}
+            spec: dict[str, Any] = {"argv": command, "env": installer_environment(scratch), "cwd": _FOLDER}
             null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 tree = Tree(self._launcher, spec, null)

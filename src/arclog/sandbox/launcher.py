@@ -7,7 +7,6 @@ ends.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 _FOLDER = str(Path(__file__).parent)
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from child import zygote; del sys.path[0]; "
-    "import json; zygote.main(int(sys.argv[2]), json.loads(sys.argv[3]), json.loads(sys.argv[4]))"
+    "zygote.main(int(sys.argv[2]), sys.argv[4:], sys.argv[3] == 'databases')"
 )
 _CLOSE_S = 5.0
 
@@ -45,12 +44,11 @@ def package_paths() -> list[str]:
 class Launcher:
     """One zygote. It is started on first use, and again if it dies."""
 
-    def __init__(self, python: Path | None = None, *, databases: bool = False) -> None:
-        """`python` is the interpreter of an environment, whose packages the runners load; the default is ours, with our
-        packages. With `databases`, the runners serve DuckDB.
+    def __init__(self, *, bare: bool = False, databases: bool = False) -> None:
+        """With `bare`, the runners do not have our packages; each loads those of the environment in its spec. With
+        `databases`, the runners serve DuckDB.
         """
-        self._python = sys.executable if python is None else str(python)
-        self._paths = package_paths() if python is None else []
+        self._paths = [] if bare else package_paths()
         self._databases = databases
         self._zygote: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -60,8 +58,8 @@ class Launcher:
         if self._control is not None:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [self._python, "-I", "-S", "-c", _BOOT, _FOLDER, str(theirs.fileno())]
-        command += [json.dumps(self._paths), json.dumps(self._databases)]
+        kind = "databases" if self._databases else "tasks"
+        command = [sys.executable, "-I", "-S", "-c", _BOOT, _FOLDER, str(theirs.fileno()), kind, *self._paths]
         with theirs:
             try:
                 self._zygote = subprocess.Popen(

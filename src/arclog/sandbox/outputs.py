@@ -10,29 +10,30 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import stat
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from mimetypes import MimeTypes
+from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from arclog.model.config.kinds import OUTPUT_NAME
 from arclog.model.config.settings import Settings
+from arclog.model.data.lazy import pattern
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import TaskError, error, result_error
 from arclog.ports.results import Content, ResultSink, StoredFile
 from arclog.sandbox.confinement_settings import closed_to_outputs
 from arclog.sandbox.folders import TaskFolders
 
+if TYPE_CHECKING:
+    from mimetypes import MimeTypes
+
 _CHUNK = 1024 * 1024
-_SCRATCH = re.compile(r"\$(?:ARCLOG_SCRATCH|\{ARCLOG_SCRATCH\})(?=/|$)")
-#: The types that Python itself knows; those of the machine are ignored.
-_TYPES = MimeTypes()
+_SCRATCH = pattern(r"\$(?:ARCLOG_SCRATCH|\{ARCLOG_SCRATCH\})(?=/|$)")
 _ANY_TYPE = "application/octet-stream"
 _ALLOWED = "write it to the working directory or to $ARCLOG_SCRATCH"
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -168,8 +169,16 @@ def _walked(root: Path, parts: tuple[str, ...]) -> BinaryIO:
 
 def content_type(path: str) -> str:
     """Return the content type of a file, by its name."""
-    kind, encoding = _TYPES.guess_type(Path(path).name)
+    kind, encoding = _known_types().guess_type(Path(path).name)
     return kind if kind and not encoding else _ANY_TYPE
+
+
+@cache
+def _known_types() -> MimeTypes:
+    """Return the types that Python itself knows; those of the machine are ignored."""
+    from mimetypes import MimeTypes  # few tasks have outputs
+
+    return MimeTypes()
 
 
 def _where(name: str, path: str) -> str:

@@ -8,7 +8,6 @@ environment of packages has its own launcher while it has cells.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ class _EnvironmentInUse:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment.shared()
-        self.launcher = Launcher(self.environment.python)
+        self.launcher = Launcher(bare=True)
         self.cells = 0
 
     async def close(self) -> None:
@@ -170,7 +169,9 @@ class Pool:
     async def _clean_up(self, cell: Cell) -> None:
         await cell.tree.finished()
         if cell.folder.exists():  # its guard was killed before it could remove the folder
-            await asyncio.to_thread(shutil.rmtree, cell.folder, ignore_errors=True)
+            from shutil import rmtree
+
+            await asyncio.to_thread(rmtree, cell.folder, ignore_errors=True)
         in_use = self._in_use.get(cell.environment)
         if in_use is not None:
             in_use.cells -= 1

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
+import tarfile
+from collections.abc import Mapping
 from pathlib import Path
-from zipfile import ZipFile
+from zipfile import ZipFile, ZipInfo
 
 
-def wheel(folder: Path, name: str, version: str, code: str, *, needs: tuple[str, ...] = (), script: str = "") -> Path:
-    """A wheel of one module with the package's name; `script` names a program that runs its `main`."""
+def wheel(
+    folder: Path,
+    name: str,
+    version: str,
+    code: str,
+    *,
+    needs: tuple[str, ...] = (),
+    script: str = "",
+    more: Mapping[str, str] | None = None,
+) -> Path:
+    """A wheel of one module with the package's name; `script` names a program that runs its `main`, `more` has further
+    files.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -17,6 +31,7 @@ def wheel(folder: Path, name: str, version: str, code: str, *, needs: tuple[str,
         f"{name}.py": code,
         f"{info}/METADATA": metadata + "".join(f"Requires-Dist: {need}\n" for need in needs),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: by hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        **(more or {}),
     }
     if script:
         files[f"{info}/entry_points.txt"] = f"[console_scripts]\n{script} = {name}:main\n"
@@ -28,5 +43,32 @@ def wheel(folder: Path, name: str, version: str, code: str, *, needs: tuple[str,
     made = folder / f"{name}-{version}-py3-none-any.whl"
     with ZipFile(made, "w") as archive:
         for place, text in files.items():
-            archive.writestr(place, text)
+            entry = ZipInfo(place)
+            entry.external_attr = (0o100755 if text.startswith("#!") else 0o100644) << 16
+            archive.writestr(entry, text)
+    return made
+
+
+def source_package(folder: Path, name: str, version: str, built: Path) -> Path:
+    """A package in source form whose build runs code of its own: it writes the file `built`, then makes the wheel."""
+    folder.mkdir(parents=True, exist_ok=True)
+    backend = (
+        "import pathlib, sys\n"
+        "def build_wheel(folder, *_):\n"
+        f"    pathlib.Path({str(built)!r}).touch()\n"
+        f"    sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "    from wheels import wheel\n"
+        f"    return wheel(pathlib.Path(folder), {name!r}, {version!r}, '').name\n"
+    )
+    files = {
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "backend.py": backend,
+    }
+    made = folder / f"{name}-{version}.tar.gz"
+    with tarfile.open(made, "w:gz") as archive:
+        for path, text in files.items():
+            entry = tarfile.TarInfo(f"{name}-{version}/{path}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
     return made

@@ -22,8 +22,14 @@ from arclog.sandbox.environments import NotARequirement, installer_environment, 
         ("httpx[HTTP2, cli] ~= 0.27", "httpx[cli,http2]~=0.27"),
         ("a===1.0+local", "a===1.0+local"),
         ("a;python_version  <  '3.12'", "a ; python_version < '3.12'"),
-        ("a @ https://example.org/a-1.whl#sha256=00", "a @ https://example.org/a-1.whl#sha256=00"),
-        ("a@file:///srv/a.whl ; sys_platform == 'linux'", "a @ file:///srv/a.whl ; sys_platform == 'linux'"),
+        ("a==1!2.0rc1.post2.dev3", "a==1!2.0rc1.post2.dev3"),
+        ("a >= 2024-1", "a>=2024-1"),
+        ("a[] ; extra == 'b'", "a ; extra == 'b'"),
+        (
+            "a ; (os_name=='posix'or(sys_platform != \"win32\")) and '3.9' not  in python_version",
+            "a ; (os_name=='posix'or(sys_platform != \"win32\")) and '3.9' not in python_version",
+        ),
+        ("a ; ((((python_version < '3'))))", "a ; ((((python_version < '3'))))"),
     ],
 )
 def test_one_form(text: str, line: str) -> None:
@@ -39,6 +45,26 @@ def test_one_form(text: str, line: str) -> None:
 def test_what_is_none(text: str) -> None:
     with pytest.raises(NotARequirement, match=r"^requirements\[1\]: "):
         normalize_requirements(["fine", text])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a @ file:///srv/a.whl", "a@file:///srv/a.whl ; os_name == 'posix'", "a @ git+ssh://git@host/a", "a[b] @ https://x/a.whl",
+     "a @ https://169.254.169.254/latest", "a[b @ https://x/]", "a[../b]", "a ; os_name == 'x' @ https://x/a.whl",
+     "a ; os_name == 'x@https://x/'", "a @ ${HOME}/a.whl", "a==${X}", "a ; os_name == '${X}'", "a\\", "a \\\n b", "a # b",
+     "a ; os_name == 'a' # b", "a ; b", "a ; os_name", "a ; os_name == b", "a ; (os_name == 'a'", "a ; os_name == 'a')",
+     "a ; os_name == 'a' os_name == 'b'", "a ; 'x' (os_name == 'a')", "a ; --hash=sha256:00", "a==1.zip", "a==x",
+     "a\u2028b", "a\u00a0==1", "a\t", "\x85a", "\u212a", "a" * 1001, "a;" + "(" * 990],
+)  # fmt: skip
+def test_nothing_but_names_versions_and_markers(text: str) -> None:
+    with pytest.raises(NotARequirement, match=r"^requirements\[0\]: "):
+        normalize_requirements([text])
+
+
+def test_the_error_of_an_address_does_not_show_its_password() -> None:
+    with pytest.raises(NotARequirement, match="addresses, files and repositories are not allowed") as caught:
+        normalize_requirements(["a @ https://ann:hunter2@example.org/a.whl"])
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +98,14 @@ def test_an_installer_sees_what_it_needs_and_no_more(monkeypatch: pytest.MonkeyP
 
 def test_where_packages_come_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    values = {"python.find_links": "wheels, https://example.org/x/ ,,", "python.offline": "true"}
+    values = {
+        "python.find_links": "wheels, https://example.org/x/ ,,",
+        "python.offline": "true",
+        "python.only_wheels": "true",
+    }
     source = source_of(Settings(values))
     assert source.find_links == (str(tmp_path / "wheels"), "https://example.org/x/")
     assert source.offline
+    assert source.only_wheels
+    assert not source_of(Settings()).only_wheels
     assert source_of(Settings()).find_links == ()

@@ -9,7 +9,7 @@ removal.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
-# ruff: noqa: PTH115, PTH119, PTH120, PTH208, TID252
+# ruff: noqa: PTH115, PTH118, PTH119, PTH120, PTH208, TID252
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ import select
 import signal
 import struct
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -122,14 +123,24 @@ def _python(spec: dict[str, Any], facts: confine.Facts, files: list[int], failur
     if facts:
         confine.drop(spec, facts)
     if spec.get("site"):
-        # Packages may run code when they are loaded (.pth files), so this happens here and not in the shared zygote.
-        import site
-
-        site.main()
+        _enter_environment(spec["site"])
     os.close(failure)
     # The signal handler itself writes the stack, so this works while the task holds the interpreter lock.
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
     python.serve(tasks, RunnerFolders(spec), int(spec["max_result_bytes"]), spec["limits"])
+
+
+def _enter_environment(folder: str) -> None:
+    """Become the Python of an environment of packages and load them.
+
+    This happens here, confined, and not in the zygote: packages may run code when they are loaded (.pth files), and may
+    have replaced the environment's own files (bin/python, pyvenv.cfg).
+    """
+    import site
+
+    sys.executable = os.path.join(folder, "bin", "python")
+    sys.prefix = sys.exec_prefix = folder
+    site.main()
 
 
 def _alone(name: str, spec: dict[str, Any], files: list[int], kept: tuple[int, ...]) -> _socket.socket:
@@ -280,9 +291,10 @@ class _Watch:
         poll = select.poll()
         poll.register(self.channel.fileno(), select.POLLIN)
         poll.register(self.wakeup, select.POLLIN)
+        census_at = time.monotonic() + _CENSUS_MS / 1000
         while True:
-            ready = poll.poll(_CENSUS_MS if is_bounded else None)
-            for fd, _ in ready:
+            wait_ms = max(0.0, census_at - time.monotonic()) * 1000 if is_bounded else None
+            for fd, _ in poll.poll(wait_ms):
                 if fd == self.wakeup:
                     if signal.SIGTERM in os.read(self.wakeup, 4096) or self._reap():
                         return
@@ -293,8 +305,11 @@ class _Watch:
                     if letter == b"s" and "argv" not in self.spec:
                         self._ask_stack()
                     return
-            if is_bounded and not ready and self._is_over():
-                return
+            # By the clock: a task whose orphans end all the time would otherwise never be counted.
+            if is_bounded and time.monotonic() >= census_at:
+                if self._is_over():
+                    return
+                census_at = time.monotonic() + _CENSUS_MS / 1000
 
     def _ask_stack(self) -> None:
         """Make the runner write its stack, and read it."""
