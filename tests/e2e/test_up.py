@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import httpx2
 
 from tests.integration.server.test_executions import HELD, HELLO, ended, started, waits_for_approval
 from tests.integration.server.test_streams import frames
+from tests.servers.ports import free_port
 
 ARCLOG = (sys.executable, "-m", "arclog.cli.main")
 GATED = """
@@ -54,13 +54,6 @@ async def up(home: Path, port: int = 0) -> Up:
     assert process.stdout is not None
     line = await process.stdout.readline()
     return Up(process, json.loads(line)["url"])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def test_killed_and_started_again_it_goes_on_and_streams_resume(tmp_path: Path) -> None:

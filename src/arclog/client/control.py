@@ -52,9 +52,9 @@ _LOGS_PATIENCE_S = 10.0
 _SHUT_OUT = (Unauthenticated, NotAllowed)
 #: Errors that are answers about the command, not failures of the server.
 _ANSWERS = (RequestRejected, LeaseLost)
-#: Maximum number of reports that are sent at the same time. A server commits those that it has together; more of them
-#: would only need more connections.
-_REPORTS_AT_A_TIME = 64
+#: Maximum number of reports that are sent to a process at the same time. It commits those that it has together; more of
+#: them would only need more connections.
+_REPORTS_AT_A_TIME = 128
 #: Maximum number of runs whose processes are remembered.
 _RUNS_KNOWN = 10_000
 #: How long commands that a process granted while the worker was not waiting for any are kept for its next claim.
@@ -129,11 +129,12 @@ class RemoteControl:
         #: number of claims and of requests for revocations
         self._requests = 0
         self._lease_s = math.inf
+        #: limits the reports to a process that is not known
         self._reports = asyncio.Semaphore(_REPORTS_AT_A_TIME)
         #: the process that granted the commands of a run, by execution id
         self._granted_by: LruCache[int, str] = LruCache(_RUNS_KNOWN)
-        #: the processes that answer; several may share the address
-        self._servers: dict[str, None] = {}
+        #: the processes that answer, and what limits the reports to each; several may share the address
+        self._servers: dict[str, asyncio.Semaphore] = {}
         self._claiming: _Polls[list[Command]] = _Polls()
         self._watching: _Polls[list[Revocation]] = _Polls()
         #: requests that return commands which no claim took
@@ -195,23 +196,26 @@ class RemoteControl:
         """Claim commands from one process, if it can be reached."""
         number = self._number()
         body = work.ClaimBody(worker, min(limit, work.MOST_COMMANDS), wait_s)
-        claimed, server = await self._transport.call_at(
+        claimed, server, others = await self._transport.call_at(
             preferred, ops.CLAIM, lambda failures: replace(body, n=number(failures)), wait_s=wait_s, answers=_SHUT_OUT
         )
-        self._answered_by(server, preferred)
+        self._answered_by(server, others, preferred)
         for command in claimed.commands:
             self._granted_by.replace(command.execution_id, server)
         return claimed.commands
 
     async def report(self, report: Report) -> ReportAnswer:
-        async with self._reports:
-            preferred = self._granted_by.get(report.execution_id) or ""
-            answer, server = await self._transport.call_at(
+        preferred = self._granted_by.get(report.execution_id) or ""
+        async with self._servers.get(preferred, self._reports):
+            preferred = (
+                self._granted_by.get(report.execution_id) or ""
+            )  # reports before this one may have moved the run
+            answer, server, others = await self._transport.call_at(
                 preferred, ops.REPORT, report, answers=_ANSWERS, tries=_TRIES
             )
+        self._add((*others, server))
         if server != preferred:
             self._granted_by.replace(report.execution_id, server)
-            self._servers.setdefault(server)
         return answer
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
@@ -244,10 +248,10 @@ class RemoteControl:
         """Wait at one process for revocations, if it can be reached."""
         number = self._number()
         body = work.RevokedBody(worker_id, wait_s, 0, held)
-        answer, server = await self._transport.call_at(
+        answer, server, others = await self._transport.call_at(
             preferred, ops.REVOKED, lambda failures: replace(body, n=number(failures)), wait_s=wait_s, answers=_SHUT_OUT
         )
-        self._answered_by(server, preferred)
+        self._answered_by(server, others, preferred)
         return answer.revoked
 
     def _number(self) -> Callable[[int], int]:
@@ -264,12 +268,18 @@ class RemoteControl:
 
         return number
 
-    def _answered_by(self, server: str, preferred: str) -> None:
-        """Record which process answered."""
+    def _answered_by(self, server: str, others: Sequence[str], preferred: str) -> None:
+        """Record which process answered, and which others exist."""
         if server != preferred:
             # The preferred one may be gone. If it is not, its next answer to a report adds it again.
             self._servers.pop(preferred, None)
-            self._servers.setdefault(server)
+        self._add((*others, server))
+
+    def _add(self, servers: Iterable[str]) -> None:
+        """Record that these processes exist."""
+        for server in servers:
+            if server not in self._servers:
+                self._servers[server] = asyncio.Semaphore(_REPORTS_AT_A_TIME)
 
     async def program(self, digest: str) -> Program:
         body = await self._transport.raw(ops.PLAN, ops.ByDigest(digest), answers=_ANSWERS, tries=_TRIES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -38,6 +38,16 @@ T = TypeVar("T")
 
 #: The body of a request, or a function that creates it from the number of failures.
 Body = Struct | Callable[[int], Struct] | None
+
+
+class Placed(NamedTuple, Generic[A]):
+    """A response, and the process that sent it."""
+
+    value: A
+    #: '' if it has no name
+    server: str
+    #: other processes, which were reached first
+    others: tuple[str, ...] = ()
 
 
 class Transport:
@@ -78,12 +88,10 @@ class Transport:
         wait_s: float = 0.0,
         answers: tuple[type[ArclogError], ...] = (ArclogError,),
         tries: float = math.inf,
-    ) -> tuple[A, str]:
-        """Like `call`, but one of several processes at the address is preferred ('' for any). Return the name of the
-        process that responded, too; any of them may.
-        """
+    ) -> Placed[A]:
+        """Like `call`, but one of several processes at the address is preferred ('' for any). Any of them may respond."""
         answer = await self._answer(operation, None, body, wait_s, math.inf, answers, tries, server)
-        return decoded(answer.body, operation), answer.server
+        return Placed(decoded(answer.body, operation), answer.server, answer.refused_by)
 
     async def raw(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from arclog.model import errors
 from arclog.model.outcome import TaskError, error
 
 _SHOWN_CHARS = 200
@@ -22,4 +23,4 @@ def refused(message: str, code: str | None = None) -> Failure:
 
 def shortened(text: str) -> str:
     """Return the beginning of a text, for messages."""
-    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+    return errors.shortened(text, _SHOWN_CHARS)

@@ -18,8 +18,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from arclog.drivers.addresses import neighbourhood
 from arclog.model.config.settings import Settings
-from arclog.server.auth.addresses import neighbourhood
 
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n"
@@ -30,6 +30,7 @@ _TOO_LARGE = (
 _AFTER_ANSWER = 64 * 1024 * 1024
 #: Bytes of a header besides its name and value: colon, space, line end.
 _AROUND = 4
+_HOST_BYTES = len(b"host")
 
 
 #: Key in a request's scope that is set when the whole body has arrived, so that reading it does not wait.
@@ -75,10 +76,10 @@ def connections_of(settings: Settings) -> Connections:
     return Connections(most, settings.number("server.fair_from"), proxies)
 
 
-def connection_of(settings: Settings) -> type[asyncio.Protocol]:
+def connection_of(settings: Settings) -> type[BoundedConnection]:
     """The protocol of a server with these settings."""
 
-    class Bounded(_Bounded):
+    class Bounded(BoundedConnection):
         opened = connections_of(settings)
         head_s = settings.number("server.head_timeout_s")
         head_bytes = settings.integer("server.max_head_bytes")
@@ -106,10 +107,14 @@ def send_whole(cycle: RequestResponseCycle, status: int, headers: bytes, body: b
     return True
 
 
-class _Bounded(HttpToolsProtocol):
+class BoundedConnection(HttpToolsProtocol):
+    """A connection with these limits."""
+
     opened: Connections
     head_s: float
     head_bytes: int
+    #: whether each connection is closed after its next response
+    is_leaving = False
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -141,12 +146,12 @@ class _Bounded(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         was_in_body = self._in_body
-        if was_in_body and not self._is_under_way():
+        if was_in_body and not self.is_under_way():
             # The request was refused after its beginning; the rest is read slowly.
             self.transport.pause_reading()
             self.loop.call_later(len(data) / _AFTER_ANSWER, self._read_on)
         super().data_received(data)
-        if self._is_under_way() or self.transport.is_closing():
+        if self.is_under_way() or self.transport.is_closing():
             return
         # No request is in progress, and what arrived is an incomplete head, or the rest of a body that was answered
         # before it ended.
@@ -163,21 +168,20 @@ class _Bounded(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        self._measure(len(url))
+        self._head += len(url)
+        if self._head > self.head_bytes:
+            raise ValueError("the head is too large")
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._measure(len(name) + len(value) + _AROUND)
-        if name.lower() == b"host":
+        self._head += len(name) + len(value) + _AROUND
+        if self._head > self.head_bytes:
+            raise ValueError("the head is too large")
+        if len(name) == _HOST_BYTES and name.lower() == b"host":
             self._hosts += 1
             if self._hosts > 1:
                 raise ValueError("a request has one Host header")  # the parser ends, and uvicorn answers 400
         super().on_header(name, value)
-
-    def _measure(self, size: int) -> None:
-        self._head += size
-        if self._head > self.head_bytes:
-            raise ValueError("the head is too large")
 
     def send_400_response(self, msg: str) -> None:
         if self._head > self.head_bytes:
@@ -192,6 +196,9 @@ class _Bounded(HttpToolsProtocol):
         super().on_headers_complete()
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and cycle.scope is self.scope:  # not for a request that changes the protocol
+            if self.is_leaving:
+                self.scope["headers"] = [*self.scope["headers"], (b"connection", b"close")]  # copied to the response
+                cycle.keep_alive = False
             self.scope[SEND_WHOLE] = partial(send_whole, cycle)  # type: ignore[literal-required]  # as above
 
     def on_message_complete(self) -> None:
@@ -201,10 +208,10 @@ class _Bounded(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if (self._in_head or self._in_body) and not self._is_under_way():
+        if (self._in_head or self._in_body) and not self.is_under_way():
             self._expect()  # the beginning of the next request, or the rest of this one
 
-    def _is_under_way(self) -> bool:
+    def is_under_way(self) -> bool:
         """Return whether a request waits for its response."""
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request, despite its type
         return cycle is not None and not cycle.response_complete

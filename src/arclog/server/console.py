@@ -75,18 +75,18 @@ class Console:
         self._is_open = is_open
         self._files = dict(_files(folder)) if (folder / _PAGE.strip("/")).is_file() else {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         answer = self._answer(scope) if scope["type"] == "http" else None
-        if answer is not None and self._is_open is not None:
+        return self._app(scope, receive, send) if answer is None else self._serve(answer, scope, receive, send)
+
+    async def _serve(self, answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._is_open is not None:
             try:
                 if await self._is_open(Headers(scope=scope)):
                     answer.headers["Server-Timing"] = _OPEN
             except NotAllowed as refusal:
                 answer = problem(403, NotAllowed.__name__, str(refusal))
-        if answer is None:
-            await self._app(scope, receive, send)
-        else:
-            await respond(answer, scope, receive, send)
+        await respond(answer, scope, receive, send)
 
     def _answer(self, scope: Scope) -> Response | None:
         """Returns None if the path belongs to the API."""

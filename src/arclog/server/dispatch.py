@@ -125,6 +125,7 @@ _IN_THE_LOG = (WORK, PRODUCE)
 _YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 _ATTEMPT = ATTEMPT_HEADER.lower()
 _JSON_HEADER = (b"content-type", JSON.encode())
+_NO_CONTENT = int(HTTPStatus.NO_CONTENT)
 _SERVER = SERVER_HEADER.lower().encode()
 
 
@@ -139,11 +140,12 @@ class Reply(NamedTuple):
 class _Constant:
     """Headers of JSON responses besides their length, which are the same for every response of an operation."""
 
-    __slots__ = ("lines", "more")
+    __slots__ = ("headers", "lines", "more")
 
     def __init__(self, more: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         self.more = more
-        self.lines = b"".join(b"%s: %s\r\n" % header for header in (_JSON_HEADER, *more, *SECURITY))
+        self.headers = (_JSON_HEADER, *more, *SECURITY)
+        self.lines = b"".join(b"%s: %s\r\n" % header for header in self.headers)
 
 
 _NO_MORE = _Constant()
@@ -153,9 +155,11 @@ class _Encoded(NamedTuple):
     """An encoded response."""
 
     status: int
+    #: all headers but the length of the body
     headers: Sequence[tuple[bytes, bytes]]
-    body: bytes
-    #: the headers after the length as lines, if all of them are constants
+    #: None if the status allows none
+    body: bytes | None
+    #: the headers as lines, if all of them are constants
     lines: bytes = b""
 
 
@@ -294,8 +298,9 @@ class Dispatcher:
     def __init__(self, services: Services, operations: Iterable[Operation[Any]]) -> None:
         self._services = services
         self._routes = Routes(operations)
+        self._name = os.urandom(4).hex()
         #: the header that names this server in responses to workers
-        self._name = _Constant(((_SERVER, os.urandom(4).hex().encode()),))
+        self._named = _Constant(((_SERVER, self._name.encode()),))
 
     def is_urgent(self, scope: Scope) -> bool:
         """Return whether a request is for an operation that must be served even when the server is busy."""
@@ -319,8 +324,12 @@ class Dispatcher:
         answer: Response | _Encoded
         repeated = REPEATED.set(True) if _ATTEMPT in call.headers else None
         try:
-            constant = self._name if operation.access is WORK else _NO_MORE
-            answer = _answered(operation, await route.answer(call), constant)
+            if operation.access is not WORK:
+                answer = _answered(operation, await route.answer(call), _NO_MORE)
+            elif call.headers.get(SERVER_HEADER.lower(), self._name) == self._name:
+                answer = _answered(operation, await route.answer(call), self._named)
+            else:
+                answer = await self._misdirected(call)
         except ArclogError as error:
             answer = await self._refusal(call, error)
         except HTTPException as error:
@@ -336,13 +345,15 @@ class Dispatcher:
         if isinstance(answer, Response):
             await respond(answer, scope, receive, send)
         else:
-            send_whole = scope.get(SEND_WHOLE)
-            if send_whole is not None and answer.lines and scope["method"] != "HEAD":
-                lines = b"content-length: %d\r\n%s" % (len(answer.body), answer.lines)
-                if send_whole(answer.status, lines, answer.body):
-                    return
-            await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
-            await send({"type": "http.response.body", "body": answer.body})
+            await _send(answer, scope, send)
+
+    async def _misdirected(self, call: Call) -> Response:
+        """Refuse a request for another process. Its body is read, so that the connection can be used again."""
+        await call.admit(WORK)
+        await call.raw_body()
+        answer = _plain_problem(421, "another process of this server is to carry this request out")
+        answer.headers[SERVER_HEADER] = self._name
+        return answer
 
     async def _refusal(self, call: Call, error: ArclogError) -> Response:
         """The problem for an error; a denial is recorded in the audit."""
@@ -362,17 +373,29 @@ def _answered(operation: Operation[Any], value: Any, constant: _Constant) -> Res
     """Return the response for a handler's result."""
     if isinstance(value, Response):
         return value
-    status, more, lines = operation.status, constant.more, constant.lines
+    status, more, headers, lines = operation.status, constant.more, constant.headers, constant.lines
     if type(value) is Reply:
         status = value.status
-        more += tuple((name.lower().encode(), text.encode()) for name, text in value.headers.items())
-        lines = b"" if value.headers else lines
+        if value.headers:
+            more += tuple((name.lower().encode(), text.encode()) for name, text in value.headers.items())
+            headers, lines = (_JSON_HEADER, *more, *SECURITY), b""
         value = value.value
-    if status == HTTPStatus.NO_CONTENT:
-        return _Encoded(status, (*more, *SECURITY), b"")
-    body = msgspec.json.encode(value)
-    length = (b"content-length", b"%d" % len(body))
-    return _Encoded(status, (length, _JSON_HEADER, *more, *SECURITY), body, lines)
+    if status == _NO_CONTENT:
+        return _Encoded(status, (*more, *SECURITY), None)
+    return _Encoded(status, headers, msgspec.json.encode(value), lines)
+
+
+async def _send(answer: _Encoded, scope: Scope, send: Send) -> None:
+    status, headers, body, lines = answer
+    if body is None:
+        body = b""
+    else:
+        send_whole = scope.get(SEND_WHOLE) if lines and scope["method"] != "HEAD" else None
+        if send_whole is not None and send_whole(status, b"content-length: %d\r\n%s" % (len(body), lines), body):
+            return
+        headers = ((b"content-length", b"%d" % len(body)), *headers)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _not_there(scope: Scope, methods: Mapping[str, Route]) -> Response:

@@ -8,7 +8,7 @@ caller.
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from arclog.model.commands import Command, WireCommand
@@ -163,9 +163,9 @@ class Workspace:
             raise NotFound("schedules are not available on this server")
         return self._services.schedules(self._boundary)
 
-    async def take_event(self, body: Any) -> RecordedEvent:
+    def take_event(self, body: Any) -> Awaitable[RecordedEvent]:
         """See `ports.ingest.Ingest.event`."""
-        return await self._services.ingest.event(body, self._boundary)
+        return self._services.ingest.event(body, self._boundary)
 
     async def take_batch(self, body: Any) -> list[RecordedEvent | ArclogError]:
         """See `ports.ingest.Ingest.batch`."""

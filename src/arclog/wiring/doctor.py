@@ -104,7 +104,7 @@ async def _clock(settings: Settings, runtime: Embedded) -> Sequence[Check]:
     if abs(apart) <= settings.number("doctor.max_skew_s"):
         return [Check("clock", OK, detail)]
     if keeps_files(settings):
-        remedy = "the machine's clock was set; timers follow it at 1 %, schedules at once: nothing is to be done"
+        remedy = "the machine's clock was set; timers follow it at 1 %, schedules at once; no action is needed"
         return [Check("clock", WARN, detail, remedy)]
     return [Check("clock", WARN, detail, "keep the machines' clocks together: run chrony or systemd-timesyncd on each")]
 
@@ -188,7 +188,9 @@ async def _confinement(settings: Settings) -> Sequence[Check]:
         remedy = "python, shell and duckdb tasks fail until this is fixed; tasks.confinement=off runs them unconfined"
         return [Check(CONFINEMENT, FAIL, f"{shown}: {confinement.problem}", remedy)]
     if confinement.facts is None:
-        remedy = "tasks of python, shell and duckdb may do all that this user may; set tasks.confinement=standard"
+        remedy = (
+            "tasks of python, shell and duckdb can do everything that this user can; set tasks.confinement=standard"
+        )
         return [Check(CONFINEMENT, WARN, f"{shown}: tasks are not confined", remedy)]
     holds = [
         f"{promise.name}: {confinement.rests_on(promise)}" for promise in PROMISES if confinement.rests_on(promise)

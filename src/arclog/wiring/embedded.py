@@ -409,7 +409,7 @@ async def embedded(
             secrets = SecretsOnDemand(settings, clock, lambda: (choose_vault(settings, store),))
             wall = own if keeps_files(settings) else clock
             engine = Engine(store, clock, settings, minter, secrets if works_here else None, wall)
-            engine.deciding.turns = engine.live.turns = Turns()
+            engine.deciding.turns = Turns()
             engine.run_secrets = RunSecrets(engine, lambda: choose_vault(settings, store))
             book = store if isinstance(store, CrashBook) else None
             marks = None if read_only else FileMarks(home, owner, is_shared=book is not None)

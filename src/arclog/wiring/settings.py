@@ -24,6 +24,8 @@ _OTHER_VARIABLES = frozenset(
         *(f"ARCLOG_{name}" for name in ("EXECUTION_ID", "STEP", "TASK", "ATTEMPT", "KEY", "SCRATCH")),
     }
 )
+#: Set in the environment of tasks.
+_TASK = "ARCLOG_EXECUTION_ID"
 _IN_A_FILE = "_FILE"
 #: Longer than any setting.
 _MOST_BYTES = 64 * 1024
@@ -45,6 +47,10 @@ def _from_file(path: Path) -> dict[str, Any]:
 
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except PermissionError as problem:
+        if os.environ.get(_TASK):
+            return {}  # hidden from tasks
+        raise SettingsError(f"{path}: {problem}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         raise SettingsError(f"{path}: {problem}") from None
     return dict(_flattened(tree))

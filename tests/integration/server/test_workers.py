@@ -98,6 +98,17 @@ async def test_answers_to_workers_name_the_server(embedded_runtime: Embedded, ur
     assert names[0] == names[1] != names[2]
 
 
+async def test_a_request_for_another_process_is_refused(embedded_runtime: Embedded, url: str) -> None:
+    await start(embedded_runtime)
+    body = msgspec.json.encode(work.ClaimBody(WorkerInfo("far", ("noop",)), 1))
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        refused = await client.post(f"{url}{ops.CLAIM.path}", content=body, headers={"Arclog-Server": "gone"})
+        name = refused.headers["arclog-server"]
+        answered = await client.post(f"{url}{ops.CLAIM.path}", content=body, headers={"Arclog-Server": name})
+    assert (refused.status_code, refused.json()["title"]) == (421, "MisdirectedRequest")
+    assert len(answered.json()["commands"]) == 1
+
+
 async def test_another_protocol_and_an_odd_name_are_refused(url: str) -> None:
     async with As(url) as worker:
         with pytest.raises(RequestRejected, match="speaks protocol 2, this server 1"):

@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -23,6 +25,7 @@ from arclog.plan.build import build, build_or_raise
 from arclog.wiring.compiling.child import packed
 from arclog.wiring.compiling.pool import CompilingProcesses
 from arclog.wiring.kinds import installed_kinds
+from tests.servers.arclog import running
 
 
 def playbook(steps: int, last: str = "{kind: noop}") -> str:
@@ -56,6 +59,15 @@ async def test_a_large_playbook_is_not_compiled_by_the_process_that_asks(
     assert program.body == net.encode(here)
     assert program.plan == here
     assert await compiler.compile(LARGE, "large.yaml", "acme") is program
+
+
+async def test_a_server_builds_the_program_of_a_large_playbook_in_a_thread(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    async with running(tmp_path / "home", worker=False) as server, server.client() as client:
+        answer = await client.post("/api/execute", json={"playbook": playbook(200)})
+        assert answer.status_code < 300, answer.text
+        names = [thread.name for thread in set(threading.enumerate()) - before]
+        assert [name for name in names if name.startswith("arclog-decision")]
 
 
 async def test_aliases_make_a_short_text_large(processes: CompilingProcesses, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, cast
 
 import pytest
 
-from arclog.client.control import RemoteControl
-from arclog.client.transport import Transport
+from arclog.client.control import _REPORTS_AT_A_TIME, RemoteControl
+from arclog.client.transport import Placed, Transport
 from arclog.model.commands import Captured, Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import StoreError
 from arclog.operations import workers as ops
@@ -29,22 +30,28 @@ class Processes:
         #: process that answers requests without a preference, and those to a process that is gone
         self.elsewhere = "a"
         self.gone: set[str] = set()
+        #: processes that a report reached before the preferred one
+        self.others: tuple[str, ...] = ()
+        #: set while reports are answered
+        self.answer = asyncio.Event()
+        self.answer.set()
         #: answers to claims and to requests for revocations that wait, by process
         self.claims: dict[str, asyncio.Future[list[Command]]] = {}
         self.revocations: dict[str, asyncio.Future[list[Revocation]]] = {}
 
-    async def call_at(self, server: str, operation: Operation[Any], body: Any, **_: Any) -> tuple[Any, str]:
+    async def call_at(self, server: str, operation: Operation[Any], body: Any, **_: Any) -> Placed[Any]:
         body = body(0) if callable(body) else body
         self.requests.append((operation.name, server, body))
         process = self.elsewhere if not server or server in self.gone else server
         if operation is ops.REPORT:
-            return ReportAnswer(body.n, []), process
+            await self.answer.wait()
+            return Placed(ReportAnswer(body.n, []), process, self.others)
         loop = asyncio.get_running_loop()
         if operation is ops.CLAIM:
             self.claims[process] = loop.create_future()
-            return work.Claimed(await self.claims[process]), process
+            return Placed(work.Claimed(await self.claims[process]), process)
         self.revocations[process] = loop.create_future()
-        return work.Revoked(await self.revocations[process]), process
+        return Placed(work.Revoked(await self.revocations[process]), process)
 
     async def call(self, operation: Operation[Any], *, body: Any) -> None:
         self.requests.append((operation.name, "", body))
@@ -94,6 +101,44 @@ async def test_reports_go_to_the_process_that_granted_the_command(control: Remot
     assert processes.servers_of(ops.REPORT) == ["b", "", "a"]
 
 
+async def test_processes_that_a_report_reached_first_are_asked_for_work(processes: Processes) -> None:
+    control = RemoteControl(cast(Transport, processes))
+    processes.others = ("b", "c")
+    await control.report(report(1))
+    claiming = asyncio.ensure_future(control.claim(WORKER, 6, WAIT_S))
+    await a_turn()
+    assert sorted(processes.servers_of(ops.CLAIM)) == ["a", "b", "c"]
+    claiming.cancel()
+
+
+async def test_a_process_that_answers_a_report_is_asked_for_work_again(
+    control: RemoteControl, processes: Processes
+) -> None:
+    processes.gone, processes.elsewhere = {"a"}, "c"
+    claiming = asyncio.ensure_future(control.claim(WORKER, 3, WAIT_S))
+    await a_turn()
+    processes.claims["c"].set_result([])
+    await claiming
+    processes.gone = set()
+    await control.report(report(1))
+    claiming = asyncio.ensure_future(control.claim(WORKER, 3, WAIT_S))
+    await a_turn()
+    assert processes.servers_of(ops.CLAIM) == ["a", "b", "c", "a"]
+    claiming.cancel()
+
+
+async def test_reports_are_limited_for_each_process(control: RemoteControl, processes: Processes) -> None:
+    processes.answer.clear()
+    reports = [asyncio.ensure_future(control.report(report(1))) for _ in range(_REPORTS_AT_A_TIME + 5)]
+    await a_turn()
+    assert len(processes.requests) == _REPORTS_AT_A_TIME
+    reports.append(asyncio.ensure_future(control.report(report(2))))
+    await a_turn()
+    assert len(processes.requests) == _REPORTS_AT_A_TIME + 1
+    processes.answer.set()
+    await asyncio.gather(*reports)
+
+
 async def test_reports_follow_a_run_to_another_process(control: RemoteControl, processes: Processes) -> None:
     processes.gone, processes.elsewhere = {"a"}, "b"
     await control.report(report(1))
@@ -122,10 +167,12 @@ async def test_a_claim_waits_at_each_process(control: RemoteControl, processes: 
 
 async def test_a_wait_counts_from_the_call(control: RemoteControl, processes: Processes) -> None:
     """The claim at the other process is older than the call that returns its commands."""
+    called_at = time.monotonic()
     claiming = asyncio.ensure_future(control.claim(WORKER, 10, WAIT_S))
     await a_turn()
     processes.claims["a"].set_result([command(1, waited_ms=30)])
-    assert [claimed.waited_ms for claimed in await claiming] == [30]
+    [granted] = await claiming
+    assert 30 <= granted.waited_ms <= 31 + (time.monotonic() - called_at) * 1000, "the request began after the call"
     await asyncio.sleep(0.05)
     claiming = asyncio.ensure_future(control.claim(WORKER, 9, WAIT_S))
     await a_turn()

@@ -8,7 +8,8 @@ Invariants: a connection carries one request at a time. It is kept only if its r
 followed the response, and neither side wants to close it.
 
 Several server processes may share an address. A response names the process that sent it (`Arclog-Server`), and a
-request can name the process that it prefers; any process can answer it.
+request can name the process that it prefers; any process can answer it. On a new connection, whose process is not known
+yet, the request names the preferred one in the same header, and another process refuses it (421).
 """
 
 from __future__ import annotations
@@ -25,13 +26,19 @@ if TYPE_CHECKING:
 #: How long an idle connection is kept. Servers and proxies close idle connections later than this.
 KEPT_S = 3.0
 #: Maximum number of idle connections to one server.
-KEPT = 128
+KEPT = 256
 #: With so many idle connections to other processes, no connection is opened for a preferred one.
-_ENOUGH = 64
+_ENOUGH = 128
+#: Maximum number of connections that are opened for a request in order to reach a preferred process.
+_OPENED = 6
+#: Size of a body from which no preferred process is looked for: to send it again costs more than another process needs to
+#: read the run.
+_LARGE = 65_536
 #: Maximum length of a response's head, and of a line in a chunked body.
 _LONGEST_HEAD = 65_536
 _END_OF_HEAD = b"\r\n\r\n"
 _NO_BODY = (204, 304)
+_MISDIRECTED = 421
 _SERVER = SERVER_HEADER.lower()
 
 
@@ -56,6 +63,8 @@ class Answer(NamedTuple):
     #: names in lower case; the values of a repeated header are joined by commas
     headers: Mapping[str, str]
     body: bytes
+    #: the processes that refused the request, which was for another one
+    refused_by: tuple[str, ...] = ()
 
     @property
     def is_success(self) -> bool:
@@ -90,6 +99,12 @@ class DirectClient:
         self._kept_s = kept_s
         #: idle connections; the most recently used one is last
         self._idle: dict[Origin, list[_Wire]] = {}
+        #: connections that carry a request
+        self._busy: dict[Origin, set[_Wire]] = {}
+        #: those behind a proxy that spreads the requests of one connection, so that no process can be preferred
+        self._spread: set[Origin] = set()
+        #: processes that did not answer a request in time; they are not preferred until they answer another one
+        self._silent: set[tuple[Origin, str]] = set()
         self._is_closed = False
 
     async def request(
@@ -104,20 +119,51 @@ class DirectClient:
         silence_s: float,
         server: str = "",
     ) -> Answer:
-        """Send a request and read the whole response. A connection to the process `server` is used if one is idle.
+        """Send a request and read the whole response, if possible over a connection to the process `server`. A process to
+        which no connection is open may be gone, and is not looked for; nor is one that did not answer in time, or for a
+        large body, which would be sent again with each attempt.
 
         `target` is the encoded path and query. Raises NotConnected if there is no connection after `connect_s`,
         NotAnswered if no data was received or sent for `silence_s`, and BrokenOff.
         """
-        wire = self._idle_wire(origin, server) or await _connected(origin, connect_s)
-        try:
-            answer = await wire.exchange(_request(origin, method, target, headers, body), silence_s)
-        except BaseException:  # also on cancellation: a late response would be read as that of the next request
-            wire.abort()
-            raise
-        wire.server = answer.server
-        self._keep(origin, wire)
-        return answer
+        opened = 0
+        refused_by: list[str] = []
+        while True:
+            if origin in self._spread or (origin, server) in self._silent or opened >= _OPENED:
+                server = ""
+            sent = headers
+            wire = self._idle_wire(origin, server)
+            if wire is None and server and (len(body or b"") > _LARGE or not self._reaches(origin, server)):
+                server = ""
+                wire = self._idle_wire(origin, server)
+            if wire is None:
+                wire = await _connected(origin, connect_s)
+                opened += 1
+                if server:
+                    sent = {**headers, SERVER_HEADER: server}
+            busy = self._busy.setdefault(origin, set())
+            busy.add(wire)
+            try:
+                answer = await wire.exchange(_request(origin, method, target, sent, body), silence_s)
+            except NotAnswered:  # the connection is aborted
+                if silent := wire.server or server:
+                    self._silent.add((origin, silent))
+                raise
+            except BaseException:  # also on cancellation: a late response would be read as that of the next request
+                wire.abort()
+                raise
+            finally:
+                busy.discard(wire)
+            if answer.server:
+                if wire.server not in ("", answer.server):
+                    self._spread.add(origin)
+                wire.server = answer.server
+                self._silent.discard((origin, answer.server))
+            self._keep(origin, wire)
+            if answer.status != _MISDIRECTED or sent is headers:
+                return answer._replace(refused_by=tuple(refused_by)) if refused_by else answer
+            if answer.server:
+                refused_by.append(answer.server)
 
     def close(self) -> None:
         """Close idle connections. Those in use are closed when their requests end."""
@@ -126,6 +172,13 @@ class DirectClient:
             for wire in wires:
                 wire.close()
         self._idle.clear()
+
+    def _reaches(self, origin: Origin, server: str) -> bool:
+        """Return whether a connection to a process is open."""
+        idle, busy = self._idle.get(origin, ()), self._busy.get(origin, ())
+        return any(wire.server == server and wire.is_usable(self._kept_s) for wire in idle) or any(
+            wire.server == server and wire.is_open for wire in busy
+        )
 
     def _idle_wire(self, origin: Origin, server: str) -> _Wire | None:
         wires = self._idle.get(origin)
@@ -216,6 +269,10 @@ class _Wire(asyncio.Protocol):
 
     def is_usable(self, kept_s: float) -> bool:
         return self._may_stay and not self._received and self._loop.time() - self._heard_at < kept_s
+
+    @property
+    def is_open(self) -> bool:
+        return not self._transport.is_closing()
 
     def close(self) -> None:
         self._may_stay = False

@@ -11,7 +11,7 @@ _KINDS = {dict: "a map", list: "a list", str: "text", bool: "a boolean", type(No
 
 def misfit(reducer: str, value: Any) -> str:
     """Return the problem of a value for its reducer, or ''."""
-    if reducer in _NUMBERS and not _is_number(value):
+    if reducer in _NUMBERS and not is_number(value):
         return kind(value)
     if reducer == "merge" and not isinstance(value, dict):
         return kind(value)
@@ -25,7 +25,7 @@ def unfit(reducer: str, start: Any) -> str:
     if reducer in ("append", "union"):
         return "" if isinstance(start, list) else kind(start)
     if reducer == "count":
-        return "" if _is_number(start) else kind(start)
+        return "" if is_number(start) else kind(start)
     return misfit(reducer, start)
 
 
@@ -34,5 +34,6 @@ def kind(value: Any) -> str:
     return _KINDS.get(type(value), "a number")
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether a JSON value is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)

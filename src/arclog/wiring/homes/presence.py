@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -14,7 +15,7 @@ from typing import BinaryIO
 import msgspec
 
 from arclog.model.errors import StoreUnavailable
-from arclog.ports.storage.marks import ALL_SLOTS, ATTEMPT, Crash
+from arclog.ports.storage.marks import ALL_SLOTS, ATTEMPT, MARKS_PER_SLOT, Crash
 
 # ── presence ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The live workers of a home on this machine: each holds a lock on its own file while its process runs.
@@ -108,7 +109,8 @@ class Presence:
 # Each process has its own file, locked while it runs. The next process that starts counts the marks of dead ones.
 
 _MARK = struct.Struct("=qq")
-_SIZE = _MARK.size * ALL_SLOTS
+_SLOT_SIZE = _MARK.size * MARKS_PER_SLOT
+_SIZE = _SLOT_SIZE * ALL_SLOTS
 _CRASHES = "crashes.json"
 
 
@@ -125,6 +127,8 @@ class FileMarks:
         self._dead: dict[Path, BinaryIO] = {}
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._left: list[tuple[int, int]] = []
+        #: slots that hold several marks
+        self._shared: set[int] = set()
         with self._alone():
             self._crashes = self._counted()
             self._path = self._folder / owner
@@ -132,7 +136,8 @@ class FileMarks:
             fcntl.flock(self._file, fcntl.LOCK_EX)
             try:
                 # Space is written, not reserved (ftruncate): with a full disk a signal would kill the process later.
-                os.write(self._file, bytes(_SIZE))
+                if os.write(self._file, bytes(_SIZE)) < _SIZE:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError as error:
                 os.close(self._file)
                 raise StoreUnavailable(
@@ -140,11 +145,23 @@ class FileMarks:
                 ) from error
             self._marks = mmap.mmap(self._file, _SIZE)
 
-    def begin(self, slot: int, execution_id: int, work: int) -> None:
-        _MARK.pack_into(self._marks, slot * 16, execution_id, work)
+    def begin(self, slot: int, *marks: tuple[int, int]) -> None:
+        if len(marks) == 1 and slot not in self._shared:
+            _MARK.pack_into(self._marks, slot * _SLOT_SIZE, *marks[0])
+        else:
+            self._shared.add(slot)
+            self._fill(slot, b"".join([_MARK.pack(*mark) for mark in marks]))
 
     def end(self, slot: int) -> None:
-        _MARK.pack_into(self._marks, slot * 16, 0, 0)
+        if slot in self._shared:
+            self._shared.remove(slot)
+            self._fill(slot, b"")
+        else:
+            _MARK.pack_into(self._marks, slot * _SLOT_SIZE, 0, 0)
+
+    def _fill(self, slot: int, body: bytes) -> None:
+        start = slot * _SLOT_SIZE
+        self._marks[start : start + _SLOT_SIZE] = body.ljust(_SLOT_SIZE, b"\0")
 
     def crashes(self) -> list[Crash]:
         return list(self._crashes)

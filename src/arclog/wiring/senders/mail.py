@@ -8,10 +8,10 @@ import smtplib
 import ssl
 from email.message import EmailMessage
 from email.utils import formatdate
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from arclog.drivers.addresses import is_loopback
 from arclog.model.config.settings import Settings
 
 SCHEME = "mailto:"
@@ -77,7 +77,7 @@ class MailSender:
         user, file = self._settings.text("smtp.username"), self._settings.text("smtp.password_file")
         if not user:
             return None
-        if security == "none" and not _is_loopback(host):
+        if security == "none" and not is_loopback(host):
             raise Refused("the password would go over the network unencrypted; set smtp.security to starttls or tls")
         if not file:
             raise Refused("smtp.username is set, and smtp.password_file is not")
@@ -90,13 +90,6 @@ class MailSender:
 
 class Refused(smtplib.SMTPException):
     """Nothing is sent, because of a setting."""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _why(problem: Exception) -> str:

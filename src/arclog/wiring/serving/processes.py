@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 #: Time limit for a process to end after the drain.
 _END_S = 10.0
 _READY = b"r"
+_REPLACED = b"n"
 
 
 @dataclass(frozen=True)
@@ -115,16 +116,19 @@ class Member:
     channel: socket.socket
     #: where each process writes its metrics
     folder: Path
+    #: set when another process has taken this one's place, on the same listening socket
+    replaced: asyncio.Event = field(default_factory=asyncio.Event)
 
     def is_ready(self) -> None:
         with suppress(OSError):
             self.channel.send(_READY)
 
-    async def orphaned(self) -> None:
-        """Returns when the supervisor is gone."""
+    async def released(self) -> None:
+        """Returns when this process has to drain: the supervisor is gone, or another process replaces this one."""
         self.channel.setblocking(False)
         with suppress(OSError):
-            await asyncio.get_running_loop().sock_recv(self.channel, 1)
+            if await asyncio.get_running_loop().sock_recv(self.channel, 1) == _REPLACED:
+                self.replaced.set()
 
 
 def member_of(environment: MutableMapping[str, str]) -> Member | None:
@@ -176,6 +180,11 @@ class _Process:
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
+
+    def release(self) -> None:
+        """Let it drain, after another process took its place."""
+        with suppress(OSError):
+            self._channel.send(_REPLACED)
 
     async def ended(self) -> int:
         code = await self.process.wait()
@@ -243,7 +252,8 @@ class _Supervisor:
         with theirs:
             descriptors = (self._sockets[index].fileno(), theirs.fileno())
             child = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "arclog", *sys.argv[1:]),
+                # -P: not with the modules of the working directory, which tasks may be able to write.
+                *(sys.executable, "-P", "-m", "arclog", *sys.argv[1:]),
                 env={**os.environ, VARIABLE: f"{descriptors[0]}:{descriptors[1]}:{self._folder}"},
                 pass_fds=descriptors,
                 start_new_session=True,  # only the supervisor handles Ctrl-C, and signals them
@@ -259,7 +269,11 @@ class _Supervisor:
         """Restart the process when it ends unexpectedly."""
         code = await process.ended()
         self._running.discard(process)
-        if self._stop.is_set() or self._current[process.index] is not process:
+        if self._current[process.index] is not process:
+            return
+        if self._stop.is_set():
+            # New connections go to the processes that still drain, which refuse them, instead of waiting here.
+            self._sockets[process.index].close()
             return
         if not self._is_up:
             # An error that prevents one process from starting affects all of them.
@@ -283,8 +297,10 @@ class _Supervisor:
             if not await new.ready():
                 self._current[index] = old
                 log.error("reload: a new server process did not start; the old processes continue")
+                if old not in self._running and not self._stop.is_set():  # it ended meanwhile
+                    await self._start(index)
                 return
-            old.signal(signal.SIGTERM)
+            old.release()
             if self._stop.is_set():
                 return
         log.info("reload: all server processes are new")

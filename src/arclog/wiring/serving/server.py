@@ -11,10 +11,12 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from types import FrameType
+from typing import Any
 
 import msgspec
 import uvicorn
 
+from arclog.drivers.addresses import is_loopback
 from arclog.engine.commits.engine import Engine
 from arclog.engine.dispatch.scoped_control import ScopedControl
 from arclog.engine.runs.compile_cache import is_small
@@ -32,7 +34,6 @@ from arclog.ports.views.checks import Diagnosis
 from arclog.ports.views.runs import Runs
 from arclog.sandbox.confinement_settings import ALL, NONE, for_server
 from arclog.server.app import create_app
-from arclog.server.auth.addresses import is_loopback
 from arclog.server.auth.audit import Audit
 from arclog.server.auth.gate import Gate
 from arclog.server.connections import connection_of
@@ -50,6 +51,9 @@ from arclog.wiring.serving.processes import BACKLOG, Member, address_of, allow_f
 
 log = logging.getLogger("arclog.server")
 
+#: Time for the next request on each connection that was accepted before this process was replaced.
+_NEXT_REQUEST_S = 1.0
+_LOOK_S = 0.01
 #: Time for connections to close once the drain is over.
 _CLOSE_S = 1
 
@@ -95,7 +99,7 @@ async def serve(
                 runtime.engine.pools = (DEFAULT_POOL,)
                 await runtime.isolate_tenants()
                 await runtime.start_worker(unattended=True)
-            server = _Server(services, stopping)
+            server = _Server(services, stopping, asyncio.Event() if member is None else member.replaced)
             if runtime.worker is not None:
                 runtime.worker.add_done_callback(lambda _: stopping.set())
             freeze_imports()
@@ -109,10 +113,12 @@ async def serve(
 
 @asynccontextmanager
 async def _compiling_elsewhere(runtime: Embedded, settings: Settings) -> AsyncIterator[CompilingProcesses]:
-    """Compile large playbooks in separate processes while the context is open."""
+    """Compile large playbooks in separate processes while the context is open, and build their programs in turns, so
+    that no tenant's playbook delays the requests of others.
+    """
     compiling = CompilingProcesses(settings)
     runtime.api.compiler.elsewhere = compiling
-    runtime.api.compiler.turns = runtime.engine.deciding.turns
+    runtime.api.compiler.turns = runtime.engine.live.turns = runtime.engine.deciding.turns
     try:
         yield compiling
     finally:
@@ -154,12 +160,14 @@ async def _warn_of_secrets(settings: Settings, vault: Vault) -> None:
 class _Server(uvicorn.Server):
     """Drains before it closes: `stop` begins the drain, a second signal ends it early."""
 
-    def __init__(self, services: Services, stop: asyncio.Event) -> None:
+    def __init__(self, services: Services, stop: asyncio.Event, replaced: asyncio.Event) -> None:
+        """`replaced`: set before `stop` if another process accepts connections on the same socket from now on."""
         proxies = services.settings.text("server.trusted_proxies").replace(" ", "")
+        self._connections = connection_of(services.settings)
         super().__init__(
             uvicorn.Config(
                 create_app(services),
-                http=connection_of(services.settings),
+                http=self._connections,
                 ws="none",
                 # By default, uvicorn trusts forwarding headers of every client on this machine.
                 proxy_headers=bool(proxies),
@@ -175,21 +183,45 @@ class _Server(uvicorn.Server):
         )
         self._services = services
         self._stop = stop
+        self._replaced = replaced
         self._loop = asyncio.get_running_loop()
 
     async def main_loop(self) -> None:
-        ticking = asyncio.ensure_future(super().main_loop())
-        stopping = asyncio.ensure_future(self._stop.wait())
+        ticking = asyncio.ensure_future(super().main_loop())  # until a second signal
+        tasks: list[asyncio.Task[Any]] = [ticking, asyncio.ensure_future(self._stop.wait())]
         try:
-            await asyncio.wait((ticking, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if self._replaced.is_set():
+                await self._leave_connections()
             self._services.stopping.set()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._services.settings.number("server.drain_s")):
-                    await self._services.traffic.quiet()
+            tasks.append(asyncio.ensure_future(self._services.traffic.quiet()))
+            drain_s = self._services.settings.number("server.drain_s")
+            await asyncio.wait((ticking, tasks[-1]), timeout=drain_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (ticking, stopping):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(ticking, stopping, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _leave_connections(self) -> None:
+        """Leave new connections to the process that replaces this one, and refuse no request on those that were
+        accepted: each is closed after its response.
+        """
+        for server in self.servers:
+            for listener in server.sockets:
+                self._loop.remove_reader(listener)  # asyncio's own loop loses connections that it accepts as it closes
+        await asyncio.sleep(_LOOK_S)
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(_LOOK_S)  # connections in the middle of their accept are in the list then
+        self._connections.is_leaving = True
+        connections = self.server_state.connections
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_NEXT_REQUEST_S):
+                while not all(connection.is_under_way() for connection in connections):  # type: ignore[union-attr]  # noqa: ASYNC110 - no event
+                    await asyncio.sleep(_LOOK_S)
+        for connection in list(connections):
+            connection.shutdown()
+        await asyncio.sleep(_LOOK_S)  # requests whose head has arrived begin before others are refused
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature is uvicorn's
         if self._stop.is_set():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -71,18 +73,142 @@ async def test_a_request_prefers_a_connection_to_its_process(client: DirectClien
     for server in ("p1", "p3", "p2", "p2", "p1"):
         assert (await get(client, web, "/a", server=server)).server == server
     assert web.connections == 3
-    # Without a connection to the process, a new one may reach it.
-    assert (await get(client, web, "/a", server="p9")).server == "p4"
+    # Nothing shows that this process is there.
+    assert (await get(client, web, "/a", server="p9")).server in ("p1", "p2", "p3")
+    assert web.connections == 3
 
 
 async def test_a_process_that_is_not_reached_costs_a_bounded_number_of_connections(web: Web) -> None:
     client = DirectClient(kept_s=60)
     web.answers("/a", b"1", headers={"Arclog-Server": "p"})
-    await asyncio.gather(*(get(client, web, "/a") for _ in range(70)))
+    await asyncio.gather(*(get(client, web, "/a") for _ in range(140)))
     opened = web.connections
     await get(client, web, "/a", server="gone")
     assert web.connections == opened
     client.close()
+
+
+class Processes:
+    """Several processes at one address. Each refuses what is for another one."""
+
+    def __init__(self, web: Web, connections: Sequence[str], cut: str = "", *, are_refusals_named: bool = True) -> None:
+        """`connections` are the processes that the connections reach, in order; those to `cut` are closed after an answer."""
+        self._web = web
+        #: the process of each request, and the one that it named
+        self.preferences: list[str] = []
+        self._has_begun, self._may_end = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        @web.route("/a")
+        async def answer(received: ReceivedRequest, wire: Wire) -> None:
+            process = connections[received.connection - 1]
+            preferred = received.headers.get("arclog-server", "")
+            self.preferences.append(f"{process}:{preferred}")
+            is_refused = preferred not in ("", process)
+            name = {"Arclog-Server": process} if are_refusals_named or not is_refused else {}
+            await wire.answer(421 if is_refused else 200, process.encode(), name)
+
+        @web.route("/waits")
+        async def wait(received: ReceivedRequest, wire: Wire) -> None:
+            loop.call_soon_threadsafe(self._has_begun.set)
+            await asyncio.to_thread(self._may_end.wait, 30)
+            if connections[received.connection - 1] == cut:
+                wire.cut()
+            else:
+                await wire.answer(200, b"")
+
+    @asynccontextmanager
+    async def busy(self, client: DirectClient) -> AsyncIterator[str]:
+        """Inside, a request waits at the process of the first connection, which has answered before."""
+        server = (await get(client, self._web, "/a")).server
+        waiting = asyncio.ensure_future(get(client, self._web, "/waits"))
+        await self._has_begun.wait()
+        try:
+            yield server
+        finally:
+            self._may_end.set()
+            await asyncio.wait([waiting])
+            waiting.exception()
+
+
+async def test_another_process_refuses_a_request_on_a_new_connection(client: DirectClient, web: Web) -> None:
+    processes = Processes(web, ["a", "b", "b", "a"])
+    async with processes.busy(client) as server:
+        assert server == "a"
+        answer = await get(client, web, "/a", server="a", body=b"{}")
+        assert (answer.status, answer.body, answer.refused_by) == (200, b"a", ("b", "b"))
+        # The other connections are kept, and their processes are known now.
+        answer = await get(client, web, "/a", server="b", body=b"{}")
+        assert (answer.body, answer.refused_by) == (b"b", ())
+    assert processes.preferences == ["a:", "b:a", "b:a", "a:a", "b:"]
+
+
+async def test_any_process_answers_if_the_preferred_one_is_not_reached(client: DirectClient, web: Web) -> None:
+    processes = Processes(web, ["a", *"bcdefgh"])
+    async with processes.busy(client):
+        answer = await get(client, web, "/a", server="a")
+        assert (answer.status, answer.body) == (200, b"g"), "over a connection that is open already"
+        assert answer.refused_by == ("b", "c", "d", "e", "f", "g")
+        assert processes.preferences[-1] == "g:"
+
+
+async def test_a_process_that_is_gone_is_not_looked_for(client: DirectClient, web: Web) -> None:
+    """A connection to it could be taken by its listening socket, which nobody reads until a process replaces it."""
+    processes = Processes(web, ["a", "b"], cut="a")
+    async with processes.busy(client):
+        assert (await get(client, web, "/a")).body == b"b"
+    assert (await get(client, web, "/a", server="a")).body == b"b"
+    assert processes.preferences == ["a:", "b:", "b:"]
+
+
+async def test_a_process_that_does_not_answer_is_not_looked_for_until_it_does(client: DirectClient, web: Web) -> None:
+    """A new connection to it would be accepted by the kernel, and the request would wait there."""
+    processes = Processes(web, ["a", "a", "b", "a", "c", "a"])
+    async with processes.busy(client):
+        with pytest.raises(NotAnswered):
+            await get(client, web, "/waits", server="a", silence_s=0.2)
+        assert (await get(client, web, "/a", server="a")).body == b"b"
+        assert processes.preferences == ["a:", "b:"]
+        # Over a fourth connection, while the third one is busy, it answers again.
+        both = [asyncio.ensure_future(get(client, web, target)) for target in ("/waits", "/a")]
+        assert (await both[1]).body == b"a"
+        waiting = asyncio.ensure_future(get(client, web, "/waits", server="a"))
+        await asyncio.sleep(0)
+        answer = await get(client, web, "/a", server="a")
+        assert (answer.body, answer.refused_by) == (b"a", ("c",))
+    await asyncio.wait([waiting, *both])
+
+
+async def test_no_process_is_looked_for_with_a_large_body(client: DirectClient, web: Web) -> None:
+    """It would be sent again with each attempt."""
+    processes = Processes(web, ["a", "b"])
+    async with processes.busy(client):
+        assert (await get(client, web, "/a", server="a", body=bytes(100_000))).body == b"b"
+    assert processes.preferences == ["a:", "b:"]
+
+
+async def test_a_refusal_that_lost_its_name_is_not_the_answer(client: DirectClient, web: Web) -> None:
+    """A proxy may remove unknown headers from errors."""
+    processes = Processes(web, ["a", *"bbbbbb"], are_refusals_named=False)
+    async with processes.busy(client):
+        answer = await get(client, web, "/a", server="a")
+    assert (answer.status, answer.body, answer.refused_by) == (200, b"b", ())
+
+
+async def test_no_process_is_preferred_behind_a_proxy_that_spreads_requests(client: DirectClient, web: Web) -> None:
+    count = 0
+
+    @web.route("/a")
+    async def answer(received: ReceivedRequest, wire: Wire) -> None:
+        nonlocal count
+        count += 1
+        await wire.answer(200, b"1", {"Arclog-Server": f"p{count % 2}"})
+
+    for _ in range(2):  # answers of two processes on one connection
+        await get(client, web, "/a")
+    for _ in range(3):
+        assert (await get(client, web, "/a", server="gone")).status == 200
+    assert web.connections == 1
 
 
 async def test_a_connection_that_was_idle_for_too_long_is_not_used(web: Web) -> None:

@@ -58,6 +58,20 @@ def test_a_broken_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         load_settings()
 
 
+def test_a_file_that_is_hidden_from_a_task_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "arclog.toml").write_text("[worker]\nslots = 2\n")
+
+    def refused(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refused)
+    with pytest.raises(SettingsError, match=r"arclog\.toml.*Permission denied"):
+        load_settings()
+    monkeypatch.setenv("ARCLOG_EXECUTION_ID", "1")
+    assert load_settings()["worker.slots"] == Settings()["worker.slots"]
+
+
 def test_every_setting_is_read_somewhere() -> None:
     package = Path(settings_module.__file__).parents[2]
     code = "".join(file.read_text() for file in package.rglob("*.py") if file != Path(settings_module.__file__))
