@@ -52,7 +52,7 @@ def main(url: str, point: str, words: list[str]) -> int:
         die()
 
     def dying_settle(group: Any, found: Any) -> Any:
-        if point == "committed" and any(item.what.new is not None for item in group.items):
+        if point == "committed" and any(item.append.new is not None for item in group.items):
             die()
         return settle(group, found)
 

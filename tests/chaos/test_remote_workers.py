@@ -23,6 +23,7 @@ import pytest
 from arclog.model.config.settings import Settings
 from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import Embedded, embedded
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -55,8 +56,7 @@ class Site:
         self.home = folder / "home"
         self.ledger = folder / "ledger"
         self.ledger.touch()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         clean = {name: value for name, value in os.environ.items() if not name.startswith("ARCLOG_")}
         self.environment = {
             **clean,

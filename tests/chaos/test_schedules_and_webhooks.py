@@ -31,6 +31,7 @@ from arclog.ports.storage.outbox import DELIVERED
 from arclog.ports.storage.schedules import NewSchedule, ScheduleView
 from arclog.ports.views.api import RegisterRequest
 from arclog.wiring.embedded import Embedded, embedded
+from tests.servers.ports import free_port
 from tests.servers.web import ReceivedRequest, Web, Wire
 
 pytestmark = pytest.mark.slow
@@ -59,8 +60,7 @@ class Site:
         self.home = folder / "home"
         self.output = folder / "output"
         self.web = web
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         clean = {name: value for name, value in os.environ.items() if not name.startswith("ARCLOG_")}
         self.environment = {
             **clean,

@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -24,6 +23,7 @@ from arclog.model.config.settings import Settings
 from arclog.wiring.embedded import Embedded, embedded
 from tests.chaos.test_remote_workers import DEADLINE_S, Site, until
 from tests.servers.balancer import Balancer
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -64,9 +64,7 @@ class Pair(Site):
             self.environment["ARCLOG_STORE_URL"] = url
         self.environment |= {"ARCLOG_ENGINE_DUTY_LEASE_S": "1", "ARCLOG_ENGINE_IDLE_S": "1"}
         self.ports: list[int] = []
-        for _ in range(2):
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                self.ports.append(free.getsockname()[1])
+        self.ports += [free_port(), free_port()]
         self.balancer = Balancer(self.ports)
 
     def server_at(self, index: int) -> subprocess.Popen[bytes]:

@@ -1,5 +1,5 @@
 """A server's process under a memory limit, for `test_quarantine`: the kernel kills it when it takes more, or, where nobody may
-tell the kernel so, it does that itself. `DIES_AT` names work (a kind of input, `reading` the log `encoding` or `writing` the events of a step `doomed`) at which it is killed when it does
+tell the kernel so, it does that itself. `DIES_AT` names work (a kind of input, `reading` the log, `encoding` or `writing` the events of a step `doomed`) at which it is killed when it does
 that for a run that is not healthy.
 """
 
@@ -12,9 +12,11 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from arclog.core.boundary.inputs import TimerFired
 from arclog.engine.commits import decisions as deciding
 from arclog.engine.commits import engine as commits
 from arclog.engine.commits import live_states as live
@@ -33,6 +35,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 #: A pool that no worker serves.
 APART = "apart"
 HEALTHY = "{metadata: {name: healthy}, workflow: [{step: start, tool: {kind: noop, data: well}}]}"
+HEALTHY_TIMER = "{metadata: {name: healthy}, workflow: [{step: start, tool: {kind: wait, for_s: 0.2}}]}"
 DOOMED = "{metadata: {name: doomed}, workflow: [{step: start, tool: {kind: noop}}]}"
 PARENT = "{metadata: {name: healthy}, workflow: [{step: start, tool: {kind: playbook, path: doomed}}]}"
 #: bounds that keep nothing from dying, and those of every day
@@ -105,7 +108,7 @@ def die_at(work: str) -> None:
         setattr(rows.Codec, "_derived", derived)  # noqa: B010 - mypy does not let a method be assigned
         return
     if work == "writing":
-        write = sqlite_log.__dict__["write_append"]
+        write, write_group = sqlite_log.__dict__["write_append"], sqlite_log.__dict__["write_group"]
 
         def written(tx: object, append: Append, derived: rows.Derived) -> Appended:
             if any(event.step == "doomed" for event in append.events):
@@ -113,7 +116,15 @@ def die_at(work: str) -> None:
             appended: Appended = write(tx, append, derived)
             return appended
 
+        def written_together(tx: object, items: Sequence[tuple[Append, rows.Derived]]) -> object:
+            if any(event.step == "doomed" for append, _ in items for event in append.events):
+                sys.stderr.write("died in a group\n")
+                sys.stderr.flush()
+                die()
+            return write_group(tx, items)
+
         sqlite_log.__dict__["write_append"] = written
+        sqlite_log.__dict__["write_group"] = written_together
         return
     decide = deciding.__dict__["decide"]
 
@@ -148,6 +159,30 @@ async def begin(runtime: Embedded, source: str) -> str:
     return runs[-1].execution_id
 
 
+async def fire(runtime: Embedded, how: str, playbook: str) -> None:
+    """Fire the timers of runs once all are due: those of one run `together` or `apart`, or those of many runs in a `group`."""
+    setattr(runtime, "start_duties", lambda _: None)  # noqa: B010 - mypy does not let a method be assigned
+    await runtime.start_worker(unattended=True)
+    engine = runtime.engine
+    if playbook:
+        for _ in range(8 if how == "group" else 0):
+            await runtime.api.execute(ExecuteRequest(HEALTHY_TIMER))
+        started = await runtime.api.execute(ExecuteRequest(playbook))
+        sys.stdout.write(started.execution_id + "\n")
+        sys.stdout.flush()
+    wanted = {"together": 2, "group": 9, "apart": 1}[how]
+    while len(due := await engine.store.due_timers(engine.clock.now(), 100)) < wanted:  # noqa: ASYNC110 - it is in the store
+        await asyncio.sleep(0.05)
+    inputs = [(timer.execution_id, TimerFired(timer.timer_id)) for timer in due]
+    if how == "together":
+        await asyncio.gather(*(engine.put(*each) for each in inputs))
+    elif how == "group":
+        await engine.put_all(inputs)
+    else:
+        for each in inputs:
+            await engine.put(*each)
+
+
 async def main(home: str, what: str, argument: str) -> None:
     settings = Settings(
         {
@@ -163,6 +198,9 @@ async def main(home: str, what: str, argument: str) -> None:
     )
     async with embedded(settings) as runtime, asyncio.timeout(60):
         await runtime.free_dead()
+        if what in ("together", "apart", "group"):
+            await fire(runtime, what, argument)
+            return
         runtime.start_duties()
         await runtime.start_worker(unattended=True)
         if what == "begin":

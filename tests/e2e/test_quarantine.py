@@ -44,6 +44,15 @@ TWO_STEPS = (
     "{step: start, tool: {kind: wait, for_s: 0.2}, next: {arcs: [{step: doomed}]}}, {step: doomed, tool: {kind: noop}}"
 )
 
+TWO_TIMERS = """
+metadata: {name: doomed}
+workflow:
+- {step: start, tool: {kind: noop}, next: {spec: {mode: inclusive}, arcs: [{step: first}, {step: second}]}}
+- {step: first, tool: {kind: wait, for_s: 0.2}}
+- {step: second, tool: {kind: wait, for_s: 0.3}, next: {arcs: [{step: doomed}]}}
+- {step: doomed, tool: {kind: noop}}
+"""
+
 
 def process(
     home: Path, what: str, argument: str = "", run: str = "", store: str = "", dies_at: str = ""
@@ -124,6 +133,33 @@ def test_so_is_one_that_kills_it_while_it_recovers(tmp_path: Path, work: str, pl
 
 
 @pytest.mark.parametrize(
+    ("work", "ways"),
+    [
+        pytest.param("encoding", ("together", "apart"), id="another input of the run, encoded"),
+        pytest.param("writing", ("together", "apart"), id="another input of the run, written", marks=pytest.mark.soak),
+        pytest.param("writing", ("group", "apart"), id="other runs"),
+    ],
+)
+def test_so_is_one_that_kills_it_in_a_commit_that_it_shares(tmp_path: Path, work: str, ways: tuple[str, str]) -> None:
+    """The first time the run shares a commit. The second time everything has a commit of its own."""
+    home, text = (
+        tmp_path / "home",
+        TWO_TIMERS if ways[0] == "together" else f"{{metadata: {{name: doomed}}, workflow: [{TWO_STEPS}]}}",
+    )
+    first = process(home, ways[0], text, dies_at=work)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    assert ("died in a group" in first.stderr) == (ways[0] == "group")
+    run = first.stdout.strip()
+    second = process(home, ways[1], dies_at=work)
+    assert second.returncode == -signal.SIGKILL, second.stderr
+    for _ in range(2):
+        later = process(home, "serve", "", run, dies_at=work)
+        assert later.returncode == 0, later.stderr
+        assert json.loads(later.stdout)["healthy"] == "COMPLETED"
+        assert "poison: arclog died 2 times in a row while it fired a timer" in json.loads(later.stdout)["why"]
+
+
+@pytest.mark.parametrize(
     "source", ["schedule", *(pytest.param(source, marks=pytest.mark.soak) for source in ("request", "child"))]
 )
 def test_a_run_whose_first_decision_kills_the_process_twice_is_not_begun_again(tmp_path: Path, source: str) -> None:
@@ -165,7 +201,7 @@ def test_resume_continues_a_run_in_quarantine(tmp_path: Path, work: int) -> None
     run = asyncio.run(interrupted())
     for number in range(MAX_CRASHES):
         dead = FileMarks(tmp_path, f"dead-{number}")
-        dead.begin(0, int(run), work)
+        dead.begin(0, (int(run), work))
         dead._marks.close()
         os.close(dead._file)
 

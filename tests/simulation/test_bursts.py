@@ -8,16 +8,20 @@ from collections.abc import Sequence
 
 import pytest
 
+from arclog.core.transitions.state import State
 from arclog.engine.duties import timers
 from arclog.engine.duties.timers import Timers
 from arclog.engine.runs.schedules import EngineSchedules, Scheduler
 from arclog.model.config.settings import Settings
+from arclog.model.events import Event
+from arclog.model.ids import MAX_ID
 from arclog.ports.boundary import Boundary
 from arclog.ports.storage.schedules import NewSchedule
 from arclog.ports.storage.store import Append, ExecutionFilter
 from arclog.ports.views.api import ExecuteRequest, RegisterRequest
 from arclog.testing.harness import Life, World
 from arclog.testing.virtual import LoopClock, run_virtually
+from arclog.wiring.clocks import SteadyClock
 
 WAITING = """
 metadata: {name: waiting}
@@ -191,6 +195,59 @@ def test_a_clock_that_is_set_in_the_middle_fires_each_once_and_none_early(by: in
             events = [entry.event for run in runs for entry in await world.store.events(run, types=["timer.fired"])]
             assert len(events) == COUNT
             assert all(event.at >= due for event in events)
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("by", [-3600, 3600])
+def test_timers_of_a_home_stay_on_time_when_the_machines_clock_is_set_in_the_middle(by: int) -> None:
+    class Machine(LoopClock):
+        ahead = 0
+
+        def now(self) -> int:
+            return super().now() + self.ahead * 1_000_000
+
+    async def story() -> None:
+        machine, settings = Machine(), Settings({"engine.fired_at_once": 16})
+        clock = SteadyClock(machine, settings.number("engine.max_clock_step_s"))
+        async with World(WAITING, clock=clock, settings=settings) as world:
+            life = world.begin_life()
+            runs = await waiting_runs(world, life)
+            await asyncio.sleep(30)
+            runs += await waiting_runs(world, life)  # due half a minute after the others
+            due = {timer.execution_id: timer.due for timer in await world.store.due_timers(MAX_ID, 1000)}
+            first, last = min(due.values()), max(due.values())
+            assert last >= first + 30_000_000
+            fired_at: dict[int, int] = {}
+            set_at = 0
+            append = life.engine.store.append
+
+            async def slowly(*batch: object) -> object:
+                nonlocal set_at
+                await asyncio.sleep(0.002)
+                if len(fired_at) >= 40 and not set_at:
+                    set_at, machine.ahead = LoopClock.now(machine), by
+                return await append(*batch)  # type: ignore[arg-type]  # as it came
+
+            def note(state: State, events: Sequence[Event]) -> None:
+                if any(event.type == "timer.fired" for event in events):
+                    assert state.execution_id not in fired_at
+                    fired_at[state.execution_id] = LoopClock.now(machine)
+
+            life.engine.store.append = slowly  # type: ignore[method-assign, assignment]  # it is set there
+            life.engine.hints.on_committed.append(note)
+            life.tasks.append(asyncio.ensure_future(Timers(life.engine).run()))
+            await asyncio.sleep(700)
+            assert await ended(world) == len(runs) == len(fired_at) == 2 * COUNT
+            assert first <= set_at < last, "it was set between two timers"
+            assert min(fired_at.values()) < set_at < sorted(fired_at.values())[COUNT - 1], "in the middle of a burst"
+            # By the time that passed. The clock follows the machine's at 1 %.
+            poll = round(settings.number("engine.sweep_s") * 1_000_000)
+            for run in runs:
+                drift = max(due[run] - set_at, 0) // 100 + 1
+                assert -drift <= fired_at[run] - due[run] <= poll + drift
+                (entry,) = await world.store.events(run, types=["timer.fired"])
+                assert entry.event.at >= due[run], "never early by its own clock"
 
     run_virtually(story())
 

@@ -224,15 +224,15 @@ def back(cluster: Cluster, server: Server) -> None:
     server.reach.going.set()
 
 
-def dies_behind(cluster: Cluster, server: Server, event_type: str, execution_id: int = 0) -> asyncio.Event:
-    """Let a server die right behind the commit of such an event (of that run)."""
-    died = asyncio.Event()
+def dies_behind(cluster: Cluster, server: Server, event_type: str, execution_id: int = 0) -> asyncio.Future[int]:
+    """Let a server die right behind the commit of such an event (of that run). The result is the run."""
+    died: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def committed(caller: Server, append: Append) -> None:
         wanted = any(event.type == event_type for event in append.events)
-        if caller is server and wanted and execution_id in (0, append.execution_id) and not died.is_set():
+        if caller is server and wanted and execution_id in (0, append.execution_id) and not died.done():
             server.reach.die()
-            died.set()
+            died.set_result(append.execution_id)
 
     cluster.on_commit = committed
     return died
@@ -244,8 +244,10 @@ def test_a_call_that_only_the_dead_one_knew_is_made(text: str) -> None:
         await b.api.register(RegisterRequest(playbook=CHILD))
         out_of_reach(cluster, b)  # only A hears of the call
         died = dies_behind(cluster, a, "command.completed")
-        execution_id = await run_of(a, text)
-        await died.wait()
+        starting = asyncio.ensure_future(run_of(a, text))
+        execution_id = await died
+        await asyncio.wait([starting])  # its answer may be lost
+        starting.exception()
         await cluster.remove(a, kill=True)
         back(cluster, b)
         assert await ended(b, execution_id) == "COMPLETED"
@@ -300,7 +302,7 @@ def test_what_the_dead_one_should_have_cancelled_is_cancelled() -> None:
         child = runs[0].execution_id
         died = dies_behind(cluster, a, "execution.cancelled", execution_id)
         cancelling = asyncio.ensure_future(a.api.signal(str(execution_id), SignalRequest("CANCEL", reason="enough")))
-        await died.wait()
+        await died
         await cluster.remove(a, kill=True)
         cancelling.cancel()
         assert await ended(b, child) == "CANCELLED"

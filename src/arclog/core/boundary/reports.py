@@ -290,11 +290,11 @@ class _Place:
         if type(total) is not int or not 0 <= total <= self.program.plan.limits.max_iterations:
             return "has no possible number of items"
         if isinstance(items, list):
-            return "" if len(items) == total else "has another number of items than it says"
+            return "" if len(items) == total else "has a different number of items than it declares"
         if not isinstance(items, dict):
             return "has no items"
         if "range" in items:
-            return "" if len(range(*items["range"])) == total else "has another number of items than it says"
+            return "" if len(range(*items["range"])) == total else "has a different number of items than it declares"
         ref = items.get("ref")
         if isinstance(ref, dict) and ref.get("kind") == "loop":
             return ""

@@ -18,7 +18,7 @@ from arclog.core.flow.reducers import extended, refused
 from arclog.core.flow.scopes import guard_scope, task_scope
 from arclog.expr import Reader
 from arclog.model.commands import UNEVALUABLE, UNMATCHED, Captured, Pipeline
-from arclog.model.errors import ExpressionError, InvariantBroken, ResultUnavailable
+from arclog.model.errors import ExpressionError, InvariantBroken, ResultUnavailable, shortened
 from arclog.model.events import Event
 from arclog.model.ids import MICROS
 from arclog.model.outcome import ERROR, OK, Outcome, TaskError, error, failed, result_error
@@ -373,7 +373,7 @@ def _failure(
     if rule.message is not None:
         value = rule.message.evaluate(task_scope(pipeline, frame, move, record))
         text = value if isinstance(value, str) else encode(value).decode()
-        problem["message"] = text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"
+        problem["message"] = shortened(text, _MAX_MESSAGE)
     if rule.rule.then.code:
         problem["code"] = rule.rule.then.code
     return {**problem, "cause": own} if own else problem

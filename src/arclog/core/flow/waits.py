@@ -21,7 +21,7 @@ from arclog.core.transitions.state import KeptSignal, OpenCommand, State, StepRu
 from arclog.core.transitions.timers import DEADLINE, EXECUTION, TIMEOUT, WAIT, after, wait_key
 from arclog.model.commands import TOO_LONG
 from arclog.model.data.shapes import LONGEST_S
-from arclog.model.errors import InvariantBroken
+from arclog.model.errors import InvariantBroken, shortened
 from arclog.model.events import Event
 from arclog.model.ids import MICROS
 from arclog.model.outcome import ERROR, Outcome, TaskError, error, failed
@@ -464,5 +464,4 @@ def _instant(value: Any) -> int:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return shortened(repr(value), 60, "...")

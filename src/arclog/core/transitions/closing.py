@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from arclog.core.transitions.state import State, StepRun, path_of
 from arclog.model.commands import Pipeline
+from arclog.model.errors import shortened
 from arclog.model.events import Event
 from arclog.model.ids import milliseconds
 from arclog.model.outcome import TaskError, error, failed
@@ -49,7 +50,7 @@ def loop_failed(problem: dict[str, Any]) -> Reason:
 
 
 def clipped(text: str) -> str:
-    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
+    return shortened(text, MAX_MESSAGE)
 
 
 # -- deciding ---------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from arclog.core.transitions.state import Fault, ItemFault, Loop, State, StepRun, StepTally, path_key
+from arclog.model import errors
 from arclog.model.commands import Pipeline
 from arclog.model.events import Event
 from arclog.model.outcome import is_consequence
@@ -146,7 +147,7 @@ def explains(fault: Fault, problem: Mapping[str, Any]) -> bool:
 
 def shortened(message: str) -> str:
     """Return the message, cut to MAX_MESSAGE characters."""
-    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
+    return errors.shortened(message, MAX_MESSAGE)
 
 
 def item_name(path: tuple[int, ...] | None) -> str:

@@ -16,7 +16,7 @@ from arclog.core.flow.pipeline import last_record
 from arclog.core.transitions import faults
 from arclog.core.transitions.state import Chunk, Iteration, Loop, OpenCommand, State, StepRun, path_key, path_of
 from arclog.model.commands import Pipeline
-from arclog.model.errors import InvariantBroken
+from arclog.model.errors import InvariantBroken, shortened
 from arclog.model.events import Event, is_closing
 from arclog.model.outcome import data_of
 from arclog.plan.net import LoopPlan
@@ -149,7 +149,9 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     if failed:
         problem = event.payload.get("error") or {}
         loop.failed += 1
-        insort(loop.errors, {"index": path[-1], **_shortened(problem)}, key=lambda earlier: int(earlier["index"]))
+        insort(
+            loop.errors, {"index": path[-1], **_with_short_message(problem)}, key=lambda earlier: int(earlier["index"])
+        )
         del loop.errors[MAX_ERRORS:]
         if step.plan.failure_mode == "fail_fast":
             loop.broken = loop.broken or problem
@@ -209,10 +211,10 @@ def _cancelled(step_run: StepRun, path: tuple[int, ...], *, inner: bool) -> None
         own.results[path_key(path)] = None
 
 
-def _shortened(problem: dict[str, Any]) -> dict[str, Any]:
+def _with_short_message(problem: dict[str, Any]) -> dict[str, Any]:
     """Shorten the message of an error, so that a hundred errors fit in one event."""
     message = str(problem.get("message", ""))
-    return problem if len(message) <= MAX_MESSAGE else {**problem, "message": message[: MAX_MESSAGE - 1] + "…"}
+    return problem if len(message) <= MAX_MESSAGE else {**problem, "message": shortened(message, MAX_MESSAGE)}
 
 
 def _keep_result(
@@ -297,7 +299,7 @@ def are_stored(items: Any) -> bool:
 def item_at(items: Any, index: int) -> Any:
     if isinstance(items, dict):
         if "ref" in items:
-            raise InvariantBroken("an item of a stored list is asked for where nothing stored can be read")
+            raise InvariantBroken("an item of a stored list was requested where stored data cannot be read")
         start, _, step = items["range"]
         return start + index * step
     return items[index]

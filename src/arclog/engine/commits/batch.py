@@ -13,7 +13,7 @@ from arclog.core.transitions.decide import ENDS, webhooks_for
 from arclog.core.transitions.state import State
 from arclog.engine.dispatch.queues import Queues
 from arclog.engine.views.account import headline
-from arclog.model.commands import Command
+from arclog.model.commands import TOO_LONG, Command, Revocation
 from arclog.model.events import ENVELOPE_BYTES, TERMINAL, Event
 from arclog.model.ids import moved, timestamp
 from arclog.plan.program import Program
@@ -22,6 +22,10 @@ from arclog.ports.storage.store import Append, ExecutionState, Grant, NewCommand
 
 if TYPE_CHECKING:
     from arclog.plan.net import Plan
+
+
+#: Types of events of which the holders of commands may have to be notified.
+_REVOKING = frozenset({"command.cancelled", "command.issued", "signal.received"})
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -84,8 +88,6 @@ class Batch:
 
     slots = 0
     more = False
-    #: the run and the work that are marked while it is encoded
-    mark: tuple[int, int] | None = None
     _starts = False
     _asks = False
     _approvals = 0
@@ -93,6 +95,8 @@ class Batch:
 
     def __init__(self, base_id: int, queues: Queues) -> None:
         self.base_id = base_id
+        #: the run and the work of each input, which are marked while the batch is encoded
+        self.marks: list[tuple[int, int]] = []
         self._queues = queues
         self.txns: list[Txn] = []
         self.issue: list[NewCommand] = []
@@ -217,7 +221,7 @@ class Batch:
             digests=self.digests,
             asks=self._asks,
             max_event_bytes=self._max_event_bytes,
-            mark=self.mark,
+            marks=self.marks,
         )
 
 
@@ -272,3 +276,21 @@ def end_notices(plan: Plan, state: State, events: Sequence[Event], new: NewExecu
 def end_event_name(end: str) -> str:
     """The event of a webhook, as a lifecycle name."""
     return "execution.cancelled" if end == "cancelled" else f"playbook.{end}"
+
+
+def revocations(events: Sequence[Event], state: State) -> list[Revocation]:
+    """Return the notices to holders of commands that events cause."""
+    return [notice for event in events if event.type in _REVOKING for notice in _revocations_of(event, state)]
+
+
+def _revocations_of(event: Event, state: State) -> list[Revocation]:
+    payload = event.payload
+    match event.type:
+        case "command.cancelled":
+            late = payload.get("reason") == TOO_LONG
+            return [Revocation(event.command_id, kill=payload.get("kill", False), late=late)]
+        case "command.issued" if payload["reason"] == "retry":
+            return [Revocation(event.command_id)]
+        case "signal.received" if payload["signal"] == "PAUSE" and state.pause is not None:
+            return [Revocation(command.id, pause=True) for command in state.commands.values() if not command.held]
+    return []

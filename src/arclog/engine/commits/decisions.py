@@ -79,20 +79,25 @@ class Deciding:
         base = first_id = self._minter.peek(now)
         batch = Batch(base, self._queues)
         sliced = bounded and self.turns is not None
+        if self.turns is not None:
+            self.turns.notice(state.tenant)
         quarantine = self.quarantine
         turn = self._turn if sliced else self._max_work
         for item, claimant in given:
             meter = Meter("decision.max", self._max_work, self._max_bytes, turn)
             pool = _pool_of(program, state, item) if claimant is not None else ""
+            marks = None
             if quarantine is not None:
                 mark = (marked_as or state.execution_id, work_of(item))
-                quarantine.begin(0, *mark)
-                batch.mark = batch.mark or mark
+                batch.marks.append(mark)
+                if mark not in quarantine.step_marks:  # else the commit that this decision belongs to is marked already
+                    marks = quarantine
+                    marks.begin(0, mark)
             try:
                 txn = decide(program, state, item, now, first_id, meter)
             finally:
-                if quarantine is not None:
-                    quarantine.end(0)
+                if marks is not None:
+                    marks.end(0)
             batch.take(txn, claimant, state.head, Place(pool, state.tenant))
             if sliced:
                 turn = meter.turn
@@ -126,7 +131,7 @@ class Deciding:
         else:
             state, events, timers = await asyncio.to_thread(self._marked(mark, begun))
         batch = Batch(base, self._queues)
-        batch.mark = mark
+        batch.marks.append(mark)
         place = Place("", state.tenant)
         batch.take(Txn(events=events, timers=timers), None, state.head, place)
         batch.take(await self._forked(program, state, now, moved(base, len(events)), mark), None, state.head, place)
@@ -173,7 +178,7 @@ class Deciding:
         if len(txn.events) > _IDS_ASIDE:
             return None
         batch = Batch(base, self._queues)
-        batch.mark = mark
+        batch.marks.append(mark)
         batch.take(txn, claimant, state.head, Place(pool, state.tenant))
         batch.settle(program, state)
         self._took(began)
@@ -190,7 +195,7 @@ class Deciding:
                 slot = self._free_slots.pop()
             except IndexError:
                 return compute()
-            quarantine.begin(slot, *mark)
+            quarantine.begin(slot, mark)
             try:
                 return compute()
             finally:

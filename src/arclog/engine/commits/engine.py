@@ -29,7 +29,7 @@ from arclog.core.boundary.inputs import (
 from arclog.core.transitions.state import State
 from arclog.drivers.backoff import Backoff
 from arclog.engine.commits import eager
-from arclog.engine.commits.batch import Answer, Batch, Claimant, end_notices
+from arclog.engine.commits.batch import Answer, Batch, Claimant, end_notices, revocations
 from arclog.engine.commits.decisions import Beginning, Deciding, Given
 from arclog.engine.commits.groups import Groups, Start, captured
 from arclog.engine.commits.hints import Hints
@@ -41,15 +41,13 @@ from arclog.engine.commits.snapshots import Snapshots
 from arclog.engine.commits.starts import Starts
 from arclog.engine.dispatch.queues import Queues
 from arclog.expr import OutOfTurn
-from arclog.model.commands import TOO_LONG, Revocation
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict, EventTooLarge, InvariantBroken, StoreError
-from arclog.model.events import Event
 from arclog.model.outcome import error
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
 from arclog.ports.secrets import Secrets
-from arclog.ports.storage.marks import CrashBook, Marks
+from arclog.ports.storage.marks import MARKS_PER_SLOT, CrashBook, Marks
 from arclog.ports.storage.store import (
     Append,
     Appended,
@@ -67,7 +65,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("arclog.engine")
 
 #: Maximum number of inputs of one execution that share a commit.
-INPUTS_PER_COMMIT = 64
+INPUTS_PER_COMMIT = MARKS_PER_SLOT
 #: Pauses between attempts to continue a run while the store cannot be written.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
@@ -79,10 +77,6 @@ _ALONE = (Signal, TakeSlot, Continue)
 _NEEDS_IDLE = frozenset({"PAUSE", "RETRY_STEP"})
 
 
-#: Types of events of which the holders of commands may have to be notified.
-_REVOKING = frozenset({"command.cancelled", "command.issued", "signal.received"})
-
-
 class _Asked(Struct):
     """An input and the future of its caller."""
 
@@ -91,6 +85,8 @@ class _Asked(Struct):
     #: (command_id, fence, lease_until) to extend
     extend: tuple[int, int, int] | None
     done: asyncio.Future[Answer]
+    #: it has a commit of its own, so that its record names what kills the process there
+    is_recorded: bool = False
 
     def answer(self, answer: Answer) -> None:
         if not self.done.done():
@@ -264,10 +260,13 @@ class Engine:
         *,
         claimant: Claimant | None = None,
         extend: tuple[int, int, int] | None = None,
+        at_once: bool = False,
     ) -> Answer:
-        """Put an input to an execution. Returns after the commit."""
+        """Put an input to an execution. Returns after the commit. With `at_once` it does not wait for the inputs of other
+        runs that arrive in the same iteration of the event loop, and whose commit it could share.
+        """
         if self._quarantine is None or (self._quarantine.is_idle and not was_claimed_before(given)):
-            return await self._queued(execution_id, given, claimant, extend)
+            return await self._queued(execution_id, given, claimant, extend, at_once=at_once)
         while True:
             try:
                 return await self._put_carefully(self._quarantine, execution_id, given, claimant, extend)
@@ -293,22 +292,29 @@ class Engine:
             return await self._queued(execution_id, given, claimant, extend)
         if self.live.kept(execution_id) is None:
             async with quarantine.attempt(execution_id, READING):
-                await quarantine.stepwise(execution_id, READING, self.load(execution_id))
+                await quarantine.stepwise([(execution_id, READING)], self.load(execution_id))
         async with quarantine.attempt(execution_id, work_of(given)):
-            return await self._queued(execution_id, given, claimant, extend)
+            return await self._queued(execution_id, given, claimant, extend, is_recorded=True)
 
     def _queued(
-        self, execution_id: int, given: Input, claimant: Claimant | None, extend: tuple[int, int, int] | None
+        self,
+        execution_id: int,
+        given: Input,
+        claimant: Claimant | None,
+        extend: tuple[int, int, int] | None,
+        *,
+        at_once: bool = False,
+        is_recorded: bool = False,
     ) -> asyncio.Future[Answer]:
         """Queue an input after the waiting ones. Return the future of its answer."""
         loop = asyncio.get_running_loop()
-        asked = _Asked(given, claimant, extend, loop.create_future())
+        asked = _Asked(given, claimant, extend, loop.create_future(), is_recorded)
         queue = self._queues.get(execution_id)
         if queue is None:
             queue = self._queues[execution_id] = _Queue()
         queue.waiting.append(asked)
         if queue.serving is None and not queue.reserved:
-            if claimant is not None and self._is_alone(execution_id):
+            if at_once and self._is_alone(execution_id):
                 queue.reserved = True  # until its first part has run
                 queue.serving = eager.start(loop, self._serve(execution_id, queue))
                 queue.reserved = False
@@ -317,9 +323,7 @@ class Engine:
         return asked.done
 
     def _is_alone(self, execution_id: int) -> bool:
-        """Return whether the last report of a command is decided at once. With several open commands, or inputs of other
-        runs, it waits for what arrives in the same iteration of the event loop, to share its commit.
-        """
+        """Return whether no other run has inputs, and this run has no other command whose report could come now."""
         if len(self._queues) > 1:
             return False
         live = self.live.kept(execution_id)
@@ -350,8 +354,10 @@ class Engine:
 
     async def _serve(self, execution_id: int, queue: _Queue) -> None:
         """Commit queued inputs until the queue is empty."""
-        alone = 0
+        alone, turns = 0, self.deciding.turns
         while queue.waiting:
+            if turns is not None and (live := self.live.kept(execution_id)) and turns.is_ahead(live.state.tenant):
+                await turns.let_others_go_first()
             if len(queue.waiting) == 1:
                 count, batched, queue.waiting = 1, queue.waiting, []
             else:
@@ -363,7 +369,8 @@ class Engine:
                 if self._quarantine is None or not self._quarantine.is_shared:
                     taken = await committing
                 else:
-                    taken = await self._quarantine.stepwise(execution_id, work_of(batched[0].given), committing)
+                    marks = [(execution_id, work_of(asked.given)) for asked in batched]
+                    taken = await self._quarantine.stepwise(marks, committing)
                 if taken < count:
                     queue.waiting[:0] = batched[taken:]
             except EventIdTaken as problem:
@@ -455,7 +462,7 @@ class Engine:
                 self.hints.caught_up(live.state)
             for asked, answer in zip(batched, batch.answers, strict=False):
                 if self._quarantine is not None:
-                    self._quarantine.ended(execution_id, asked.given)
+                    self._quarantine.ended(execution_id, asked.given, live.state)
                 asked.answer(answer)
             return len(batch.answers)
         raise Conflict(
@@ -593,9 +600,7 @@ class Engine:
             self.hints.room_made()
         if self.queues.is_due:
             self._later(self.queues.look())
-        revoked = [
-            revocation for event in batch.events if event.type in _REVOKING for revocation in _revocations(event, state)
-        ]
+        revoked = revocations(batch.events, state)
         if batch.close or revoked:
             self.hints.closed(batch.close, revoked)
         if batch.more:
@@ -670,24 +675,10 @@ def _together(waiting: Sequence[_Asked]) -> int:
     """
     outside = _brings_ids(waiting[0].given)
     for index, asked in enumerate(waiting[:INPUTS_PER_COMMIT]):
-        if isinstance(asked.given, _ALONE) or _brings_ids(asked.given) != outside:
+        if asked.is_recorded or isinstance(asked.given, _ALONE) or _brings_ids(asked.given) != outside:
             return max(index, 1)
     return min(len(waiting), INPUTS_PER_COMMIT)
 
 
 def _brings_ids(given: Input) -> bool:
     return isinstance(given, Observed) or (isinstance(given, WorkReported) and bool(given.digests))
-
-
-def _revocations(event: Event, state: State) -> list[Revocation]:
-    """Return the notices to holders of commands that an event causes."""
-    payload = event.payload
-    match event.type:
-        case "command.cancelled":
-            late = payload.get("reason") == TOO_LONG
-            return [Revocation(event.command_id, kill=payload.get("kill", False), late=late)]
-        case "command.issued" if payload["reason"] == "retry":
-            return [Revocation(event.command_id)]
-        case "signal.received" if payload["signal"] == "PAUSE" and state.pause is not None:
-            return [Revocation(command.id, pause=True) for command in state.commands.values() if not command.held]
-    return []

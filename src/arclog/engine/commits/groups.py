@@ -117,7 +117,7 @@ class Groups:
 
     def _first(self, index: int, start: Start, mark: int) -> Iterator[_First]:
         """Yield the first decision of a run; nothing if it must be made individually."""
-        state = State(execution_id=self._engine.minter.next_id())
+        state = State(execution_id=self._engine.minter.next_id(), scope=start.request.scope)
         try:
             batch = self._engine.deciding.at_once(start.program, state, [(start.request, None)], marked_as=mark)
         except (Exception, OutOfTurn):  # noqa: BLE001 - it comes again on the usual way, which knows what to do

@@ -17,6 +17,7 @@ from arclog.core.transitions.state import State
 from arclog.engine.dispatch.waiting_claims import Claim, Listener, Offers
 from arclog.model.commands import Revocation
 from arclog.model.events import Event
+from arclog.model.ids import MAX_ID
 from arclog.ports.control import Until
 
 log = logging.getLogger("arclog.engine")
@@ -59,6 +60,8 @@ class Hints:
         self.timers = asyncio.Event()
         #: when due timers are queried next at the latest, in microseconds since 1970
         self.timers_looked_at = 0
+        #: the earliest timer that was set since the last query of due timers began
+        self.next_timer = MAX_ID
         #: each is called with the state and the events of every committed transaction, without informative ones
         self.on_committed: list[Callable[[State, Sequence[Event]], None]] = []
         #: each is called with the ids of commands that have ended, and the notifications for their holders
@@ -155,6 +158,7 @@ class Hints:
             self._offers.made(pools)
 
     def timer_heard(self, due: int) -> None:
+        self.next_timer = min(self.next_timer, due)
         if due < self.timers_looked_at:
             self.timers.set()
 

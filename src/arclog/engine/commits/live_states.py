@@ -93,7 +93,7 @@ class LiveStates:
         self._programs = Programs(settings)
         #: large programs that are being built
         self._coming: dict[str, asyncio.Future[Program]] = {}
-        #: builds large programs; None if all are built inline
+        #: builds large programs on a server; None if all are built inline
         self.turns: Turns | None = None
         #: marks runs whose log is being read; None if marks are not used
         self.quarantine: Quarantine | None = None
@@ -237,10 +237,10 @@ class LiveStates:
         if why := quarantine.unread(execution_id):
             raise Poisoned(f"execution {execution_id}: {why}")
         if not records:
-            return await quarantine.stepwise(execution_id, READING, self._fold(execution_id, at))
+            return await quarantine.stepwise([(execution_id, READING)], self._fold(execution_id, at))
         try:
             async with quarantine.attempt(execution_id, READING):
-                return await quarantine.stepwise(execution_id, READING, self._fold(execution_id, at))
+                return await quarantine.stepwise([(execution_id, READING)], self._fold(execution_id, at))
         except BegunElsewhere:
             return await self.folded(execution_id, at)
 
@@ -252,7 +252,7 @@ class LiveStates:
         program = await self.program(record.new.plan, record.new.scope.tenant)
         last = record.head if at is None else min(at, record.head)
         state = await self._snapshots.newest(execution_id, record.new.plan, last)
-        known = 0 if state is None else state.head
+        snapshot_head = 0 if state is None else state.head
         if state is None:
             state = State(execution_id=execution_id)
         try:
@@ -268,7 +268,7 @@ class LiveStates:
             raise
         if quarantine is not None:
             quarantine.was_read(execution_id)
-        live = Live(program, state, record, self._snapshots.pace(known))
+        live = Live(program, state, record, self._snapshots.pace(snapshot_head))
         live.weigh()
         return live
 

@@ -6,7 +6,7 @@ Invariant: work that is repeated after a crash has the same number, and a run th
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Mapping
+from collections.abc import Coroutine, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 from zlib import crc32
@@ -14,11 +14,13 @@ from zlib import crc32
 import msgspec
 
 from arclog.core.boundary.inputs import (
+    ChildEnded,
     Continue,
     Forked,
     GivenBack,
     Input,
     LeaseEnded,
+    Observed,
     Reclaimed,
     Request,
     Signal,
@@ -31,6 +33,8 @@ from arclog.ports.storage.store import NewExecution
 
 T = TypeVar("T")
 
+#: Signals that end a run without evaluating anything.
+ENDS = frozenset({"CANCEL", "EMERGENCY_STOP"})
 #: Work that is not an input: reading the log, and encoding a snapshot.
 READING, SNAPSHOT = 1, 10
 _NAMES = {READING: "read its log", SNAPSHOT: "encoded a snapshot of its state"}
@@ -44,27 +48,45 @@ _KINDS: dict[type, tuple[int, str]] = {
     Signal: (8, "took in a signal"),
     Request: (11, "decided how it begins"),
     Forked: (12, "copied the events of another run"),
+    ChildEnded: (13, "took in the end of a run that it called"),
+    Observed: (14, "took in events from outside"),
 }
 _OTHER = (9, "decided on it")
+_REPORT = _KINDS[WorkReported][0]
+_48_BITS = 0xFFFF_FFFF_FFFF
 
 
 def work_of(given: Input) -> int:
-    """Identify an input that is repeated after a crash: its kind, and its command or timer."""
+    """Identify an input that is repeated after a crash: its kind, and its command, timer, child, event or content. Another
+    input of the same kind has another number, since its success must not reset the count.
+    """
+    if isinstance(given, WorkReported):  # most inputs
+        return _REPORT | (given.command_id & _48_BITS) << 8
     kind = _KINDS.get(type(given), _OTHER)[0]
-    if isinstance(given, TimerFired):
-        return kind | crc32(given.timer_id.encode()) << 8
-    if isinstance(given, Signal):
-        return kind | crc32(given.signal.encode()) << 8
-    return kind | (getattr(given, "command_id", 0) & 0xFFFF_FFFF_FFFF) << 8
+    match given:
+        case TimerFired():
+            return kind | crc32(given.timer_id.encode()) << 8
+        case Signal():  # who sends it again gives it another id
+            content = [given.signal] if given.signal in ENDS else [given.signal, given.step, given.data]
+            return kind | crc32(_encoded(content)) << 8
+        case ChildEnded():
+            return kind | (given.child & _48_BITS) << 8
+        case Observed():
+            return kind | (next(iter(given.digests), 0) & _48_BITS) << 8
+    return kind | (getattr(given, "command_id", 0) & _48_BITS) << 8
+
+
+def _encoded(content: Any) -> bytes:
+    with suppress(ValueError, TypeError, RecursionError):  # what cannot be encoded is refused later
+        return msgspec.json.encode(content)
+    return b""
 
 
 def start_id(new: NewExecution, content: Mapping[str, Any]) -> int:
     """Identify a run that does not exist yet by what it is to do, since each attempt to begin it has another id. The
     number is negative: no run has it.
     """
-    described = f"{new.scope.label}\0{new.plan}\0".encode("utf-8", "replace")
-    with suppress(ValueError, TypeError, RecursionError):  # what cannot be encoded is refused later
-        described += msgspec.json.encode(content)
+    described = f"{new.scope.label}\0{new.plan}\0".encode("utf-8", "replace") + _encoded(content)
     return -1 - (int(sha256(described)[:16], 16) >> 1)
 
 
@@ -81,42 +103,43 @@ def was_claimed_before(given: Input | None) -> bool:
 
 
 class Steps:
-    """The mark of the commit or the reading of a log whose code runs now."""
+    """The marks of the commit, or of the reading of a log, whose code runs now."""
 
     def __init__(self, marks: Marks) -> None:
-        self._marks = marks
-        self.current: tuple[int, int] | None = None
-
-    def set(self, mark: tuple[int, int] | None) -> None:
-        self.current = mark
-        if mark is None:
-            self._marks.end(STEP_SLOT)
-        else:
-            self._marks.begin(STEP_SLOT, *mark)
+        self.begin = marks.begin
+        self.end = marks.end
+        self.current: Sequence[tuple[int, int]] = ()
 
 
 class Stepwise(Generic[T]):
-    """Runs a coroutine with a mark that is set while its code runs, and not while it waits."""
+    """Runs a coroutine with marks that are set while its code runs, and not while it waits."""
 
-    def __init__(self, steps: Steps, execution_id: int, work: int, doing: Coroutine[Any, Any, T]) -> None:
+    __slots__ = ("_doing", "_marks", "_steps")
+
+    def __init__(self, steps: Steps, marks: Sequence[tuple[int, int]], doing: Coroutine[Any, Any, T]) -> None:
         self._steps = steps
-        self._mark = (execution_id, work)
+        self._marks = marks
         self._doing = doing
 
     def __await__(self) -> Generator[Any, Any, T]:
-        doing = self._doing
+        steps, marks, doing = self._steps, self._marks, self._doing
         answer: Any = None
         problem: BaseException | None = None
         while True:
-            outer = self._steps.current
-            self._steps.set(self._mark)
+            outer = steps.current
+            steps.current = marks
+            steps.begin(STEP_SLOT, *marks)
             try:
                 awaited = doing.send(answer) if problem is None else doing.throw(problem)
             except StopIteration as ended:
                 result: T = ended.value
                 return result
             finally:
-                self._steps.set(outer)
+                steps.current = outer
+                if outer:
+                    steps.begin(STEP_SLOT, *outer)
+                else:
+                    steps.end(STEP_SLOT)
             answer, problem = None, None
             try:
                 answer = yield awaited

@@ -23,8 +23,18 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from arclog.core.boundary.inputs import Continue, Input, LeaseEnded, Refused, Signal, TimerFired
-from arclog.engine.commits.marked_work import READING, SNAPSHOT, Steps, Stepwise, activity, was_claimed_before, work_of
+from arclog.core.boundary.inputs import Continue, Input, LeaseEnded, Refused, Signal, TimerFired, WorkReported
+from arclog.core.transitions.state import State
+from arclog.engine.commits.marked_work import (
+    ENDS,
+    READING,
+    SNAPSHOT,
+    Steps,
+    Stepwise,
+    activity,
+    was_claimed_before,
+    work_of,
+)
 from arclog.model.errors import ArclogError, Conflict
 from arclog.model.events import Event
 from arclog.model.ids import MICROS
@@ -45,8 +55,6 @@ MAX_CRASHES = 2
 _LOOK_S = 1.0
 #: Crashes that are further apart are not consecutive.
 _IN_A_ROW_US = 86_400 * MICROS
-#: Signals that end a run without evaluating anything.
-_ENDS = ("CANCEL", "EMERGENCY_STOP")
 #: Duration of the cautious period after a takeover from a dead server, and interval at which runs in quarantine are
 #: checked for their end.
 _CAREFUL_S = 60.0
@@ -75,9 +83,12 @@ def _pause_id(execution_id: int, head: int) -> str:
 
 
 def _in_quarantine(crashes: Iterable[Crash]) -> dict[int, Crash]:
-    """Return the runs in quarantine, and why. A run whose log must not be read is there for that reason."""
+    """Return the runs in quarantine, and why. A run whose log must not be read is there for that reason. Inputs that
+    shared a commit are counted alike; the run is paused because of one of them.
+    """
     held = [crash for crash in crashes if crash.count >= MAX_CRASHES and not crash.work & ATTEMPT]
-    return {crash.execution_id: crash for crash in sorted(held, key=lambda crash: crash.work == READING)}
+    held.sort(key=lambda crash: (crash.work == READING, crash.paused_at, crash.work))
+    return {crash.execution_id: crash for crash in held}
 
 
 def _deaths(crash: Crash) -> str:
@@ -160,8 +171,8 @@ class Quarantine:
                 await book.excuse_attempt(run, work | ATTEMPT, now)
             elif work & ATTEMPT:
                 await book.count_attempt(run, work, 0, now, MAX_CRASHES)
-        counted = {record.execution_id for record in recorded}
-        return [mark for mark in left if mark[0] not in counted]
+        counted = {(crash.execution_id, work) for crash in recorded for work in (crash.work & ~ATTEMPT, READING)}
+        return [mark for mark in left if mark not in counted]
 
     async def _pause_held(self) -> None:
         for crash in list(self._held.values()):
@@ -169,8 +180,9 @@ class Quarantine:
                 await self._pause(crash)
             except ArclogError as problem:
                 log.warning(
-                    "execution %s is in quarantine, but this is not recorded in its log yet: %s",
+                    "execution %s: %s. This is not recorded in its log: %s",
                     crash.execution_id,
+                    self.reason(crash),
                     problem,
                 )
 
@@ -212,6 +224,8 @@ class Quarantine:
             self._learn(await self._book.renew_attempts((), self._owner, now, now - _IN_A_ROW_US), began)
 
     def _learn(self, known: Sequence[Crash], began: float) -> None:
+        if began < self._read_at:
+            return  # a later read has answered first; an older one may not know yet that a server is gone
         self._crashes = {(crash.execution_id, crash.work): crash for crash in known if crash.execution_id != _NO_RUN}
         self._held = _in_quarantine(self._crashes.values())
         others = {key: crash.count for key, crash in self._crashes.items() if self._is_elsewhere(crash)}
@@ -298,25 +312,30 @@ class Quarantine:
             if any(not crash.paused_at for crash in self._held.values()):
                 await self._pause_held()
 
-    def stepwise(self, execution_id: int, work: int, doing: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Return what runs work with a mark while its code runs, so that this server, if it is killed and comes back, knows
-        whether it died of it. Without other servers, only decisions and the reading of logs have marks.
+    def stepwise(self, marks: Sequence[tuple[int, int]], doing: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """Return what runs work with marks while its code runs, so that this server, if it is killed and comes back, knows
+        whether it died of it. Without other servers, only decisions, appends and the reading of logs have marks.
         """
         if self._book is None:
             return doing
-        return Stepwise(self._steps, execution_id, work, doing)
+        return Stepwise(self._steps, marks, doing)
+
+    @property
+    def step_marks(self) -> Sequence[tuple[int, int]]:
+        """The marks of the commit, or of the reading of a log, whose code runs now."""
+        return self._steps.current
 
     @contextmanager
     def throughout(self) -> Iterator[None]:
-        """Keep the mark of the work whose code runs now while it waits: for a thread that does a part of it, or for what it
+        """Keep the marks of the work whose code runs now while it waits: for a thread that does a part of it, or for what it
         reads, which is received and decoded meanwhile.
         """
-        mark = self._steps.current
-        if mark is None or not self._free_slots:
+        marks = self.step_marks
+        if not marks or not self._free_slots:
             yield
             return
         slot = self._free_slots.pop()
-        self.begin(slot, *mark)
+        self.begin(slot, *marks)
         try:
             yield
         finally:
@@ -422,13 +441,15 @@ class Quarantine:
             bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
         )
 
-    def ended(self, execution_id: int, given: Input) -> None:
-        """Record that an input to a run was processed without a crash."""
-        if self._crashes:
+    def ended(self, execution_id: int, given: Input, state: State) -> None:
+        """Record that an input to a run was processed without a crash. The reports of a command count together until it is
+        over: after a crash, the next worker sends those again that did not kill.
+        """
+        if self._crashes and not (isinstance(given, WorkReported) and given.command_id in state.commands):
             self._forget(execution_id, work_of(given))
 
     def began_reading(self, execution_id: int) -> None:
-        self.begin(0, execution_id, READING)
+        self.begin(0, (execution_id, READING))
 
     def read_on(self) -> None:
         """Record that a page of a log was read."""
@@ -450,7 +471,7 @@ class Quarantine:
 
     def snapshot(self, execution_id: int, encode: Callable[[], T]) -> T:
         """Encode a snapshot with a mark."""
-        self.begin(0, execution_id, SNAPSHOT)
+        self.begin(0, (execution_id, SNAPSHOT))
         try:
             return encode()
         finally:
@@ -472,8 +493,12 @@ class Quarantine:
         """
         crash = self._held.get(execution_id)
         signal = given.signal if isinstance(given, Signal) else ""
-        if crash is None or (signal in _ENDS and crash.work not in (READING, work_of(given))):
+        if crash is None:
             return None
+        if signal in ENDS and crash.work != READING:
+            own = self._crashes.get((execution_id, work_of(given)))
+            if own is None or own.count < MAX_CRASHES:
+                return None  # it has not killed anything twice
         if signal != "RESUME" and not await self._was_resumed(crash):
             return Refused("poison", self.reason(crash))
         self.release(execution_id)
@@ -543,7 +568,6 @@ class Quarantine:
             return
         if crash.paused_at or record.now.state == PENDING:
             return
-        log.error("execution %s: %s", execution_id, self.reason(crash))
         for _ in range(3):
             # One server pauses it. For the others, a head beyond the pause means that the run was resumed.
             if self._book is not None and not await self._book.pause_crash(crash, record.head + 1, MAX_CRASHES):
@@ -556,6 +580,7 @@ class Quarantine:
             except Conflict:
                 record = await engine.store.execution(execution_id) or record
         self._save()
+        log.error("execution %s: %s", execution_id, self.reason(crash))
 
     async def _resume(self, book: CrashBook, crash: Crash) -> None:
         """Continue a run of which nothing is presumed any more. Several servers may do this; the signal has one id."""

@@ -115,20 +115,20 @@ class Starts:
                     state = await begin("")
             except BegunElsewhere:
                 continue
-            quarantine.ended(mark, given)
+            quarantine.ended(mark, given, state)
             return state
 
     async def _decided(self, program: Program, request: Request, execution_id: int, mark: int) -> tuple[State, Batch]:
         deciding, given = self._engine.deciding, [(request, None)]
         if not deciding.is_heavy(program):
-            state = State(execution_id=execution_id)
+            state = State(execution_id=execution_id, scope=request.scope)
             try:
                 return state, deciding.at_once(program, state, given, marked_as=mark)
             except OutOfTurn:
                 deciding.mark_heavy(program)
-        state = State(execution_id=execution_id)
+        state = State(execution_id=execution_id, scope=request.scope)
         batch = await deciding.aside(program, state, given, mark)
         if batch is None:
-            state = State(execution_id=execution_id)
+            state = State(execution_id=execution_id, scope=request.scope)
             batch = deciding.at_once(program, state, given, bounded=False, marked_as=mark)
         return state, batch

@@ -171,7 +171,10 @@ class EngineControl:
         given = WorkReported(report.command_id, report.fence, report.n, report.worker_id, events)
         claimant = self._claimant(report, lease_until, by) if report.wants else None
         extend = (report.command_id, report.fence, lease_until)
-        answer = await self._engine.put(report.execution_id, given, claimant=claimant, extend=extend)
+        # With other commands running, it shares a commit with their reports: commands that were granted together often
+        # end together.
+        at_once = claimant is not None and len(self._holders) <= 1
+        answer = await self._engine.put(report.execution_id, given, claimant=claimant, extend=extend, at_once=at_once)
         refused = answer.refused
         if refused is None:
             for command in answer.commands:
@@ -418,6 +421,9 @@ class Holders:
         #: pending revocations of each worker, by command
         self._pending: dict[str, dict[int, Revocation]] = {}
         self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._by_command)
 
     def get(self, command_id: int) -> Holder | None:
         return self._by_command.get(command_id)

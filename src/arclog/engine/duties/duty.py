@@ -66,14 +66,14 @@ class Duty:
         """Return whether this server has the duty now. Renews the lease once a third of it has passed."""
         if self._given_up:
             return False
-        known = self._known()
-        if known is not None:
-            return known
+        is_owner = self._cached()
+        if is_owner is not None:
+            return is_owner
         async with self._asking:  # for several callers, the store is asked once
-            known = self._known()
-            return await self._ask() if known is None else known
+            is_owner = self._cached()
+            return await self._ask() if is_owner is None else is_owner
 
-    def _known(self) -> bool | None:
+    def _cached(self) -> bool | None:
         """Return the answer if it is known without the store; else None."""
         # If the clock was set back, the lease looks longer than it is in the store.
         left = self._until - self._clock.now()
@@ -114,8 +114,8 @@ class Duty:
         """Return whether another server had the duty and its lease expired."""
         if self._took_over is None:
             return False
-        known = next((duty for duty in await self._book.duties() if duty.duty == self.name), None)
-        return known is not None and known.owner != self.owner and GIVEN_UP < known.until <= now
+        lease = next((duty for duty in await self._book.duties() if duty.duty == self.name), None)
+        return lease is not None and lease.owner != self.owner and GIVEN_UP < lease.until <= now
 
     async def give_up(self) -> None:
         """Permanently release the duty. Another server can have it at once."""

@@ -41,6 +41,8 @@ class Timers:
         self._longest_s = engine.settings.number("engine.sweep_s")
         self._at_once = engine.settings.integer("engine.fired_at_once")
         self._ahead = round(engine.settings.number("engine.load_ahead_s") * MICROS)
+        #: when the next timer is due that was in the store at the last look
+        self._next_due = MAX_ID
         #: timers due until then were read; the states of their runs were loaded, if there was room
         self._looked_ahead = 0
         #: timers that their execution does not know; logged once, then skipped
@@ -52,14 +54,17 @@ class Timers:
         hints, clock = self._engine.hints, self._engine.clock
         while True:
             hints.timers.clear()
-            hints.timers_looked_at = MAX_ID
+            # Timers that are set from now on may be missing in what is read. Those that are not due yet can wait.
+            hints.timers_looked_at, hints.next_timer = clock.now(), MAX_ID
             try:
                 pause = await self._fire()
             except ArclogError as problem:
                 log.warning("timers: %s; retrying", problem)
                 pause = self._longest_s
-            hints.timers_looked_at = clock.now() + round(pause * MICROS)
-            if pause > 0 and self._ahead:
+            now = clock.now()
+            pause = min(pause, max(hints.next_timer - now, 0) / MICROS)
+            hints.timers_looked_at = now + round(pause * MICROS)
+            if pause > 0 and self._ahead and self._next_due <= now + self._ahead:
                 pause = await self._look_ahead(hints.timers_looked_at)
             await self._rest(pause)
 
@@ -67,6 +72,7 @@ class Timers:
         """Fire due timers. Returns the seconds to wait afterwards."""
         engine = self._engine
         if not await self._has():
+            self._next_due = MAX_ID
             await self._help()
             return self._longest_s
         self._held = {timer_key for timer_key in self._held if engine.is_held(timer_key[0])}
@@ -75,7 +81,8 @@ class Timers:
         ours = [timer for timer in timers if (timer.execution_id, timer.timer_id) not in passed]
         await in_groups(batched(ours, self._at_once), self._fire_if_ours, GROUPS)
         due = await engine.store.next_due()
-        left = self._longest_s if due is None else (due - engine.clock.now()) / MICROS
+        self._next_due = MAX_ID if due is None else due
+        left = (self._next_due - engine.clock.now()) / MICROS
         if left <= 0:
             # More timers were due than one page has, or the remaining ones cannot be fired.
             left = 0.0 if not (self._skipped or self._held) else self._longest_s

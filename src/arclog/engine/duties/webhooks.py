@@ -110,8 +110,8 @@ class Outbox:
                     task.add_done_callback(self._ended)
                 if not due:
                     break
-            while told_of := await store.executions_to_settle():
-                for execution_id in told_of:
+            while to_settle := await store.executions_to_settle():
+                for execution_id in to_settle:
                     await self._settle(execution_id)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

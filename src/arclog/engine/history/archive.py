@@ -412,10 +412,10 @@ async def read_run(
     execution_id = parse_id(manifest.execution_id, "the execution id in the file")
     _check_names(manifest, execution_id, engine.clock.now())
     key = IMPORT_PREFIX + hashlib.sha256(_ENCODE(manifest.parts)).hexdigest()
-    known = await engine.store.execution(execution_id)
-    if known is not None:
-        existing = _again(known, manifest, key, scope)
-        await _note_missing(engine, known.execution_id, manifest)
+    existing_run = await engine.store.execution(execution_id)
+    if existing_run is not None:
+        existing = _again(existing_run, manifest, key, scope)
+        await _note_missing(engine, existing_run.execution_id, manifest)
         return existing
     program, body = await asyncio.to_thread(_program, archive)
     if check is not None:
@@ -460,10 +460,10 @@ async def read_run(
     try:
         await engine.store.append(append)
     except Conflict:  # a concurrent import of the same file was faster
-        known = await engine.store.execution(execution_id)
-        if known is None:
+        existing_run = await engine.store.execution(execution_id)
+        if existing_run is None:
             raise
-        return _again(known, manifest, key, scope)
+        return _again(existing_run, manifest, key, scope)
     await _note_missing(engine, execution_id, manifest)
     return Imported(manifest.execution_id, manifest.run_id, len(lines), len(manifest.results), manifest.missing)
 
@@ -472,24 +472,24 @@ async def _note_missing(engine: Engine, execution_id: int, manifest: Manifest) -
     """Record results that the file does not have as removed, as they were where the run was exported."""
     if not manifest.missing:
         return
-    here = {content.sha256 for content in manifest.results}
+    in_file = {content.sha256 for content in manifest.results}
     after = 0
     while page := await engine.store.results(execution_id, after=after):
-        gone = [result for result in page if result.sha256 not in here and result.removed_at is None]
+        gone = [result for result in page if result.sha256 not in in_file and result.removed_at is None]
         if gone:
             await engine.store.remove_results(gone, engine.clock.now())
         after = page[-1].seq
 
 
-def _again(known: ExecutionRecord, manifest: Manifest, key: str, scope: Scope) -> Imported:
-    if known.new.scope.tenant != scope.tenant:  # the importer cannot open it
+def _again(record: ExecutionRecord, manifest: Manifest, key: str, scope: Scope) -> Imported:
+    if record.new.scope.tenant != scope.tenant:  # the importer cannot open it
         raise Conflict(
-            f"another run of this store has the id of the run in the file, {known.execution_id}; import it into another store"
+            f"another run of this store has the id of the run in the file, {record.execution_id}; import it into another store"
         )
-    if known.new.idempotency_key != key or known.new.scope != scope:
-        raise Conflict(f"run {known.execution_id} is in this store already and is not the same import; open it there")
+    if record.new.idempotency_key != key or record.new.scope != scope:
+        raise Conflict(f"run {record.execution_id} is in this store already and is not the same import; open it there")
     return Imported(
-        manifest.execution_id, manifest.run_id, known.head, len(manifest.results), manifest.missing, created=False
+        manifest.execution_id, manifest.run_id, record.head, len(manifest.results), manifest.missing, created=False
     )
 
 
@@ -560,8 +560,8 @@ def _folded(program: Program, manifest: Manifest, lines: Sequence[Line]) -> Stat
     for seq, line in enumerate(lines, 1):
         event = lifted(line.event) if LIFTS else line.event
         if event.type not in REGISTRY or (event.version != 1 and is_newer(event)):
-            known = f"in version {event.version}, which" if event.type in REGISTRY else "which"
-            raise _newer(manifest, f"event {seq} is {event.type[:60]} {known} this one does not know")
+            version = f"in version {event.version}, which" if event.type in REGISTRY else "which"
+            raise _newer(manifest, f"event {seq} is {event.type[:60]} {version} this one does not know")
         try:
             apply(program, state, event)
         except (

@@ -62,6 +62,6 @@ def few_collections(events: int) -> Iterator[None]:
         _thresholds.restore()
 
 
-async def aside(events: int, work: Callable[..., T], *given: Any) -> T:
+async def aside(events: int, work: Callable[..., T], *args: Any) -> T:
     """Do some work on a log, in a thread if it is long, so that other work is not delayed."""
-    return work(*given) if events <= SHORT else await asyncio.to_thread(work, *given)
+    return work(*args) if events <= SHORT else await asyncio.to_thread(work, *args)

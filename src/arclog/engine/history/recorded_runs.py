@@ -130,8 +130,8 @@ async def fork(engine: Engine, record: ExecutionRecord, request: ForkRequest, go
     """
     _check(record, request)
     key = f"fork:{record.new.run_id}:{request.idempotency_key}" if request.idempotency_key else ""
-    if key and (known := await engine.store.by_idempotency_key(record.new.scope, key)) is not None:
-        return await _known(engine, known)
+    if key and (existing := await engine.store.by_idempotency_key(record.new.scope, key)) is not None:
+        return await _forked_before(engine, existing)
     last = record.head if request.at is None else request.at
     with few_collections(last):
         return await _forked(engine, record, request, going, key, last)
@@ -182,17 +182,17 @@ async def _forked(
     except NoSlot:  # another run has taken it
         raise _no_slot(program.plan.concurrency) from None
     except Conflict:  # a concurrent request with the same key was faster
-        known = await engine.store.by_idempotency_key(record.new.scope, key) if key else None
-        if known is None:
+        existing = await engine.store.by_idempotency_key(record.new.scope, key) if key else None
+        if existing is None:
             raise
-        return await _known(engine, known)
+        return await _forked_before(engine, existing)
     first = (await engine.store.events(execution_id, limit=1))[0]
     return Forked(str(execution_id), new.run_id, Origin.of(first.event.payload["origin"]))
 
 
-async def _known(engine: Engine, known: ExecutionRecord) -> Forked:
-    first = (await engine.store.events(known.execution_id, limit=1))[0]
-    return Forked(str(known.execution_id), known.new.run_id, Origin.of(first.event.payload["origin"]), created=False)
+async def _forked_before(engine: Engine, record: ExecutionRecord) -> Forked:
+    first = (await engine.store.events(record.execution_id, limit=1))[0]
+    return Forked(str(record.execution_id), record.new.run_id, Origin.of(first.event.payload["origin"]), created=False)
 
 
 def check_map(renamed: Mapping[str, str], old: Collection[str], new: Collection[str]) -> None:
@@ -202,8 +202,10 @@ def check_map(renamed: Mapping[str, str], old: Collection[str], new: Collection[
         (renamed.values(), new, "the new playbook"),
     ):
         if unknown := sorted(name for name in names if name not in steps):
-            known = ", ".join(list(steps)[:20])
-            raise RequestRejected(f"`map` names steps that {which} does not have: {', '.join(unknown)}; it has {known}")
+            listed = ", ".join(list(steps)[:20])
+            raise RequestRejected(
+                f"`map` names steps that {which} does not have: {', '.join(unknown)}; it has {listed}"
+            )
 
 
 def _check(record: ExecutionRecord, request: ForkRequest) -> None:

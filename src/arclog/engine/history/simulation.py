@@ -173,22 +173,22 @@ class _Reader:
     def whole(self, ref: Mapping[str, Any]) -> Any:
         if ref["kind"] == "item":
             return self.item(ref["of"], ref["index"])
-        known = _known(ref)
-        sha256 = parse_ref(known.ref).sha256
+        result = _ref_of(ref)
+        sha256 = parse_ref(result.ref).sha256
         if sha256 not in self._kept:
-            if known.kind == LIST:
-                self._kept[sha256] = self._done(self._results.items(self._tenant, sha256, 0, known.meta.rows or 0))
+            if result.kind == LIST:
+                self._kept[sha256] = self._done(self._results.items(self._tenant, sha256, 0, result.meta.rows or 0))
             else:
-                self._kept[sha256] = _decoded(known, self._done(self._content(sha256)))
+                self._kept[sha256] = _decoded(result, self._done(self._content(sha256)))
         return self._kept[sha256]
 
     def item(self, ref: Mapping[str, Any], index: int) -> Any:
-        known = _known(ref)
-        rows = known.meta.rows or 0
+        result = _ref_of(ref)
+        rows = result.meta.rows or 0
         index += rows if index < 0 else 0
         if not 0 <= index < rows:
             return MISSING
-        return self._done(self._results.items(self._tenant, parse_ref(known.ref).sha256, index, index + 1))[0]
+        return self._done(self._results.items(self._tenant, parse_ref(result.ref).sha256, index, index + 1))[0]
 
     async def _content(self, sha256: str) -> bytes:
         return b"".join([chunk async for chunk in self._results.chunks(self._tenant, sha256)])
@@ -197,7 +197,7 @@ class _Reader:
         return asyncio.run_coroutine_threadsafe(reading, self._loop).result()
 
 
-def _known(ref: Mapping[str, Any]) -> Any:
+def _ref_of(ref: Mapping[str, Any]) -> Any:
     if ref["kind"] == "loop":
         raise ResultUnavailable("the results of this loop are spread over its log; a simulation does not read them")
     return as_ref(ref)

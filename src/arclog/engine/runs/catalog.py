@@ -120,12 +120,12 @@ class Catalog:
         reach = scope or self._reach
         record = await self._engine.store.catalog_path(path, **reach.parts)
         if record is None:
-            known = await self._engine.store.catalog(
+            entries = await self._engine.store.catalog(
                 limit=_LOOKED_THROUGH, tenant=reach.tenant, project=reach.project, environment=reach.environment
             )
             from difflib import get_close_matches
 
-            near = get_close_matches(path, [entry.path for entry in known], n=1)
+            near = get_close_matches(path, [entry.path for entry in entries], n=1)
             hint = f"did you mean {near[0]}?" if near else "`arclog catalog list` shows the registered playbooks"
             raise NotFound(f"nothing is registered under {path!r}; {hint}")
         return record
@@ -220,9 +220,11 @@ async def register_bundle(
             pending.append((where, texts[where], compiled))
     files: Files = {}
     for name, plan in plans.items():
-        known = {called: records[beside(name, called)] for called in called_files(plan)}
-        if known:
-            files[records[name].digest] = {called: (record.path, record.version) for called, record in known.items()}
+        called_records = {called: records[beside(name, called)] for called in called_files(plan)}
+        if called_records:
+            files[records[name].digest] = {
+                called: (record.path, record.version) for called, record in called_records.items()
+            }
     return records[first], files
 
 
@@ -273,13 +275,13 @@ async def declared_schedules(engine: Engine, plan: Plan, path: str, scope: Scope
             fitted(plan, schedule.workload, recorded=True)
         except InputsRefused as refused:
             raise InputsRefused(f"schedule {schedule.name}: {refused}", refused.faults) from None
-        known = await engine.store.schedule(scope.tenant, schedule.name)
-        if known is not None and known.path != path:
+        existing = await engine.store.schedule(scope.tenant, schedule.name)
+        if existing is not None and existing.path != path:
             raise Conflict(
-                f"schedule {schedule.name} belongs to {known.path}; give it another name under executor.spec.schedules"
+                f"schedule {schedule.name} belongs to {existing.path}; give it another name under executor.spec.schedules"
             )
         schedules.append(schedule)
-        new += known is None
+        new += existing is None
     if new:
         await take_room(engine, scope.tenant, new)
     return schedules
@@ -295,8 +297,8 @@ async def apply_declared(
     for entry in before.schedules if before is not None else ():
         if entry["name"] in kept:
             continue
-        known = await engine.store.schedule(tenant, entry["name"])
-        if known is not None and known.path == path:
+        existing = await engine.store.schedule(tenant, entry["name"])
+        if existing is not None and existing.path == path:
             await engine.store.remove_schedule(tenant, entry["name"])
 
 
@@ -305,13 +307,13 @@ async def _put_schedule(engine: Engine, wanted: Schedule) -> None:
 
     now = engine.wall.now()
     for _ in range(_MAX_CONFLICTS):
-        known = await engine.store.schedule(wanted.tenant, wanted.name)
+        existing = await engine.store.schedule(wanted.tenant, wanted.name)
         try:
-            if known is None:
+            if existing is None:
                 await engine.store.add_schedule(rules.resumed(wanted, now))
                 return
             changed = replace(
-                known,
+                existing,
                 cron=wanted.cron,
                 zone=wanted.zone,
                 workload=wanted.workload,
@@ -319,9 +321,9 @@ async def _put_schedule(engine: Engine, wanted: Schedule) -> None:
                 overlap=wanted.overlap,
                 version=0,
             )
-            if changed == known:
+            if changed == existing:
                 return
-            if not known.paused and (known.cron, known.zone) != (wanted.cron, wanted.zone):
+            if not existing.paused and (existing.cron, existing.zone) != (wanted.cron, wanted.zone):
                 changed = rules.resumed(changed, now)
             await engine.store.change_schedule(changed)
         except Conflict:

@@ -356,9 +356,9 @@ class Children:
         store = self._engine.store
         records = await store.execution(call.parent), await store.execution(call.child)
         heads = (records[0].head if records[0] else 0, records[1].head if records[1] else 0)
-        known = self._seen.get(call.child)
+        previous = self._seen.get(call.child)
         self._seen[call.child] = heads
-        return known != heads
+        return previous != heads
 
     async def check_orphans(self, has: Has = always) -> None:
         """Cancel children whose parents stopped waiting unobserved. Does so at intervals, if this process has

@@ -68,11 +68,16 @@ class EngineIngest:
         #: the scope of an execution, which never changes
         self._scopes: LruCache[int, Scope] = LruCache(settings.integer("engine.cache_executions"))
         #: (execution_id, event_id) pairs that this process is writing
-        self._under_way: dict[tuple[int, int], asyncio.Event] = {}
+        self._under_way: dict[tuple[int, int], asyncio.Future[None]] = {}
 
     async def event(self, body: Any, caller: Boundary) -> RecordedEvent:
         incoming = parse_event(body, _role(caller, body), self._engine.clock.now(), sender=caller.name)
-        (answer,) = await self._take(caller, incoming.execution_id, [incoming])
+        execution_id = incoming.execution_id
+        scope = self._scopes.get(execution_id) or await self._scope(execution_id)
+        if scope is not None and not incoming.grant.needs_lease and caller.sees(scope):
+            answer = await self._observed_alone(execution_id, incoming)
+        else:
+            (answer,) = await self._take(caller, execution_id, [incoming])
         if isinstance(answer, ArclogError):
             raise answer
         return answer
@@ -150,28 +155,54 @@ class EngineIngest:
             self._end(keys, done)
         return [refusal or next(answers) for refusal in refusals]
 
+    async def _observed_alone(self, execution_id: int, item: Incoming) -> Answer:
+        """Record one item, as `_observed` would, without its lists."""
+        if refusal := self._too_large(item):
+            return refusal
+        own_id = item.event.own_id
+        keys = ((execution_id, own_id),) if own_id else ()
+        done = await self._begin(keys)
+        try:
+            for _ in range(MAX_CONFLICTS):
+                answer: Answer | None = None
+                try:
+                    (answer,) = await self._write(execution_id, (item,))
+                except EventIdTaken:
+                    pass
+                if isinstance(answer, RecordedEvent):
+                    return answer
+                # A run that accepts no more events still answers for recorded ones.
+                earlier = (await self._ingested(execution_id, {own_id})).get(own_id) if own_id else None
+                if earlier is not None:
+                    return _again(item, earlier)
+                if answer is not None:
+                    return answer
+        finally:
+            self._end(keys, done)
+        raise _contended(execution_id)
+
     async def _once(self, execution_id: int, items: Sequence[Incoming], own: set[int]) -> list[Answer]:
-        known: dict[int, Ingested] = {}
+        accepted: dict[int, Ingested] = {}
         for _ in range(MAX_CONFLICTS):
-            fresh = _fresh(items, known)
+            fresh = _fresh(items, accepted)
             try:
                 written = await self._write(execution_id, list(fresh.values()))
             except EventIdTaken:
-                known = await self._known(execution_id, own)
+                accepted = await self._ingested(execution_id, own)
                 continue
             answers = dict(zip(fresh, written, strict=True))
             refusal = next((result for result in written if isinstance(result, ArclogError)), None)
-            if refusal is not None and own and not known:
+            if refusal is not None and own and not accepted:
                 # A run that accepts no more events still answers for recorded ones.
-                known = await self._known(execution_id, own)
-                if known:
+                accepted = await self._ingested(execution_id, own)
+                if accepted:
                     continue
             for index, item in fresh.items():
                 answer = answers[index]
                 if isinstance(answer, RecordedEvent):
-                    known[item.event.own_id] = Ingested(item.event.own_id, item.digest, answer.seq)
-            return [answers.get(index) or _answer_again(item, known, refusal) for index, item in enumerate(items)]
-        raise Conflict(f"execution {execution_id}: other callers keep writing events with the same ids")
+                    accepted[item.event.own_id] = Ingested(item.event.own_id, item.digest, answer.seq)
+            return [answers.get(index) or _answer_again(item, accepted, refusal) for index, item in enumerate(items)]
+        raise _contended(execution_id)
 
     async def _write(self, execution_id: int, items: Sequence[Incoming]) -> list[Answer]:
         if not items:
@@ -208,9 +239,9 @@ class EngineIngest:
             try:
                 for _ in range(MAX_CONFLICTS):
                     # Checked first: a repeated report of an ended command gets the same answer as before.
-                    known = await self._known(item.execution_id, own)
-                    if known:
-                        return _again(item, known[event.own_id])
+                    accepted = await self._ingested(item.execution_id, own)
+                    if accepted:
+                        return _again(item, accepted[event.own_id])
                     try:
                         return await self._report(item, caller)
                     except EventIdTaken:
@@ -234,23 +265,23 @@ class EngineIngest:
             raise StaleFence(f"command {event.command_id} is held with fence {record.fence}, not {event.fence}")
         digests = {event.own_id: item.digest} if event.own_id else {}
         if event.type == "command.failed":
-            given: WorkReported | GaveUp = GaveUp(
+            report: WorkReported | GaveUp = GaveUp(
                 event.command_id, event.fence, holder, self._max_losses, event, digests
             )
-            return await self._applied(item, caller, holder, given)
+            return await self._applied(item, caller, holder, report)
         if event.type not in WORKER_TYPES:
             # An event of a layer that the engine derives itself (command.started, loop.done …): nothing waits for it.
             event.run, event.worker_id = event.run or record.run, holder
             return (await self._write(item.execution_id, [item]))[0]
         await self._resolve_uri(item)
-        given = WorkReported(event.command_id, event.fence, 0, holder, [event], digests, from_wire=True)
-        return await self._applied(item, caller, holder, given)
+        report = WorkReported(event.command_id, event.fence, 0, holder, [event], digests, from_wire=True)
+        return await self._applied(item, caller, holder, report)
 
-    async def _applied(self, item: Incoming, caller: Boundary, holder: str, given: WorkReported | GaveUp) -> Answer:
+    async def _applied(self, item: Incoming, caller: Boundary, holder: str, report: WorkReported | GaveUp) -> Answer:
         """Put a report to its execution."""
         engine, event = self._engine, item.event
         extend = (event.command_id, event.fence, engine.clock.now() + self._lease_us)
-        answer = await engine.put(item.execution_id, given, extend=extend)
+        answer = await engine.put(item.execution_id, report, extend=extend)
         if answer.refused is None:
             # Its effects come after the event itself.
             led_to = answer.events - 1 - answer.spoken_at
@@ -322,23 +353,30 @@ class EngineIngest:
 
     # -- ids ----------------------------------------------------------------------------------------------------------
 
-    async def _known(self, execution_id: int, own: set[int]) -> dict[int, Ingested]:
+    async def _ingested(self, execution_id: int, own: set[int]) -> dict[int, Ingested]:
         if not own:
             return {}
         return {event.event_id: event for event in await self._engine.store.ingested(execution_id, sorted(own))}
 
-    async def _begin(self, keys: Sequence[tuple[int, int]]) -> asyncio.Event:
+    async def _begin(self, keys: Sequence[tuple[int, int]]) -> asyncio.Future[None]:
         """Prevent other tasks of this process from writing events with these ids, until `_end` is called."""
-        while busy := next((self._under_way[key] for key in keys if key in self._under_way), None):
-            await busy.wait()  # no locks are held, so no deadlock is possible
-        done = asyncio.Event()
-        self._under_way.update(dict.fromkeys(keys, done))
+        under_way = self._under_way
+        while not under_way.keys().isdisjoint(keys):
+            busy = next(under_way[key] for key in keys if key in under_way)
+            await asyncio.shield(busy)  # no locks are held, so no deadlock is possible
+        done = asyncio.get_running_loop().create_future()
+        for key in keys:
+            under_way[key] = done
         return done
 
-    def _end(self, keys: Sequence[tuple[int, int]], done: asyncio.Event) -> None:
+    def _end(self, keys: Sequence[tuple[int, int]], done: asyncio.Future[None]) -> None:
         for key in keys:
             del self._under_way[key]
-        done.set()
+        done.set_result(None)
+
+
+def _contended(execution_id: int) -> Conflict:
+    return Conflict(f"execution {execution_id}: other callers keep writing events with the same ids")
 
 
 def _groups(items: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
@@ -373,33 +411,33 @@ def _check_names(event: Event) -> None:
         )
 
 
-def _fresh(items: Sequence[Incoming], known: Mapping[int, Ingested]) -> dict[int, Incoming]:
-    """Return the items to write by their index: the first of those with one id, unless it is known."""
+def _fresh(items: Sequence[Incoming], accepted: Mapping[int, Ingested]) -> dict[int, Incoming]:
+    """Return the items to write by their index: the first of those with the same id, unless it was accepted before."""
     fresh: dict[int, Incoming] = {}
     seen: set[int] = set()
     for index, item in enumerate(items):
         own_id = item.event.own_id
-        if not own_id or not (own_id in known or own_id in seen):
+        if not own_id or not (own_id in accepted or own_id in seen):
             fresh[index] = item
             seen.add(own_id)
     return fresh
 
 
-def _answer_again(item: Incoming, known: Mapping[int, Ingested], refusal: ArclogError | None) -> Answer:
+def _answer_again(item: Incoming, accepted: Mapping[int, Ingested], refusal: ArclogError | None) -> Answer:
     """Return the answer to an item that repeats another one."""
-    record = known.get(item.event.own_id)
+    record = accepted.get(item.event.own_id)
     if record is None and refusal is not None:
         return refusal
-    return _again(item, known[item.event.own_id])
+    return _again(item, accepted[item.event.own_id])
 
 
-def _again(item: Incoming, known: Ingested) -> Answer:
-    if item.digest != known.digest:
+def _again(item: Incoming, earlier: Ingested) -> Answer:
+    if item.digest != earlier.digest:
         return EventDiffers(
-            f"event {known.event_id} of execution {item.execution_id} was accepted as seq {known.seq} with other content; "
+            f"event {earlier.event_id} of execution {item.execution_id} was accepted as seq {earlier.seq} with other content; "
             "use a different id for each event"
         )
-    return _accepted(item, known.event_id, known.seq, duplicate=True)
+    return _accepted(item, earlier.event_id, earlier.seq, duplicate=True)
 
 
 def _taken(items: Sequence[Incoming], answer: batch.Answer) -> list[Answer]:

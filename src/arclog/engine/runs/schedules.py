@@ -92,9 +92,9 @@ class Scheduler:
         now = clock.now()
         freed, self._freed = self._freed, []
         for tenant, name in freed:
-            known = await store.schedule(tenant, name)
-            if known is not None and not known.paused:
-                await self._look_once(known)
+            schedule = await store.schedule(tenant, name)
+            if schedule is not None and not schedule.paused:
+                await self._look_once(schedule)
         # Schedules of a processed page are no longer due, or are leased.
         while page := await store.lease_schedules(self._owner, now, clock.now() + self._lease, _PAGE):
             self._playbooks.clear()
@@ -160,7 +160,7 @@ class Scheduler:
         for schedule, start in zip(firing, prepared, strict=True):
             outcome = next(started) if isinstance(start, Start) else start
             if isinstance(outcome, Conflict):  # another server was faster
-                outcome = await self._known(schedule, outcome)
+                outcome = await self._started_elsewhere(schedule, outcome)
             if isinstance(outcome, int):
                 log.info("schedule %s: %s is run %s", schedule.name, timestamp(schedule.firing or 0), outcome)
                 fired.append((schedule, rules.started(schedule, outcome)))
@@ -178,10 +178,10 @@ class Scheduler:
         except ArclogError as problem:
             return problem
 
-    async def _known(self, schedule: Schedule, lost: Conflict) -> int | Conflict:
+    async def _started_elsewhere(self, schedule: Schedule, lost: Conflict) -> int | Conflict:
         """Return the run of a time that another server has started."""
-        known = await self._engine.store.by_idempotency_key(_scope_of(schedule), schedule.key(schedule.firing or 0))
-        return lost if known is None else known.execution_id
+        started = await self._engine.store.by_idempotency_key(_scope_of(schedule), schedule.key(schedule.firing or 0))
+        return lost if started is None else started.execution_id
 
     @staticmethod
     def _not_started(schedule: Schedule, problem: RequestRejected) -> Schedule:
@@ -226,23 +226,23 @@ class Scheduler:
         exist.
         """
         engine, scope, key = self._engine, _scope_of(schedule), schedule.key(due)
-        known = await engine.store.by_idempotency_key(scope, key) if again else None
-        if known is not None:
-            return known.execution_id
+        started = await engine.store.by_idempotency_key(scope, key) if again else None
+        if started is not None:
+            return started.execution_id
         try:
             return await engine.start(*await self._prepared(schedule, due))
         except Conflict:  # another server was faster
-            known = await engine.store.by_idempotency_key(scope, key)
-            if known is None:
+            started = await engine.store.by_idempotency_key(scope, key)
+            if started is None:
                 raise
-            return known.execution_id
+            return started.execution_id
 
     async def _prepared(self, schedule: Schedule, due: int) -> Start:
         """Prepare the run of a time."""
         scope = _scope_of(schedule)
         plan, program = await self._playbook(scope, schedule.path, schedule.version)
-        given, refusal = fitted_or_problem(program.plan, schedule.workload)
-        workload = {"schedule": {"name": schedule.name, "due": timestamp(due)}, **given}
+        inputs, refusal = fitted_or_problem(program.plan, schedule.workload)
+        workload = {"schedule": {"name": schedule.name, "due": timestamp(due)}, **inputs}
         size, cap = encoded_size({"workload": workload}), program.plan.limits.max_payload_bytes
         if size > cap:
             raise RequestRejected(f"its workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)")
@@ -389,7 +389,7 @@ class EngineSchedules:
 
     async def resume(self, name: str) -> ScheduleView:
         now = self._engine.wall.now()
-        return await self._change(name, lambda known: rules.resumed(known, now) if known.paused else known)
+        return await self._change(name, lambda current: rules.resumed(current, now) if current.paused else current)
 
     async def remove(self, name: str) -> None:
         await self._schedule(name)
@@ -405,7 +405,7 @@ class EngineSchedules:
         most = self._engine.settings.integer("schedules.max_catch_up")
         due = rules.between(await self._schedule(name), start, end, most)
         if due:
-            await self._change(name, lambda known: rules.backfilled(known, due, most))
+            await self._change(name, lambda current: rules.backfilled(current, due, most))
         return [timestamp(moment) for moment in due]
 
     async def _change(self, name: str, change: Callable[[Schedule], Schedule]) -> ScheduleView:
@@ -431,13 +431,13 @@ async def take_room(engine: Engine, tenant: str, new: int) -> None:
     room = engine.schedule_room.get(tenant, 0)
     if room < new:
         most = engine.settings.integer("schedules.max_per_tenant")
-        known = await engine.store.count_schedules(tenant)
-        if known + new > most:
+        existing = await engine.store.count_schedules(tenant)
+        if existing + new > most:
             raise RequestRejected(
-                f"tenant {tenant} has {known} schedules and cannot have {new} more: schedules.max_per_tenant is {most}. "
+                f"tenant {tenant} has {existing} schedules and cannot have {new} more: schedules.max_per_tenant is {most}. "
                 "Remove schedules that are not needed (`arclog schedule rm NAME`), or raise the setting"
             )
-        room = min(most - known, max(_COUNTED_EVERY, new))
+        room = min(most - existing, max(_COUNTED_EVERY, new))
     engine.schedule_room[tenant] = room - new
 
 

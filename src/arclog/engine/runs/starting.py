@@ -81,9 +81,9 @@ class Starts:
         workload = fitted(program.plan, request.workload)
         secrets = {name: str(workload.pop(name)) for name in secret_names(program.plan.inputs) if workload.get(name)}
         if request.idempotency_key:
-            known = await engine.store.by_idempotency_key(scope, request.idempotency_key)
-            if known is not None:
-                return await self._again(known, record, request, workload)
+            existing = await engine.store.by_idempotency_key(scope, request.idempotency_key)
+            if existing is not None:
+                return await self._again(existing, record, request, workload)
         new = NewExecution(
             run_id=new_uuid(),
             name=program.plan.name,
@@ -94,7 +94,7 @@ class Starts:
             created_at=engine.clock.now(),
             idempotency_key=request.idempotency_key,
         )
-        given = Request(
+        start_request = Request(
             record.path,
             record.version,
             workload,
@@ -104,26 +104,26 @@ class Starts:
             file=request.file[:_LONGEST_FILE] if request.playbook else "",
         )
         try:
-            execution_id = await self._started(program, new, given, secrets)
+            execution_id = await self._started(program, new, start_request, secrets)
         except Conflict:  # a concurrent request with the same key was faster
-            known = await engine.store.by_idempotency_key(scope, request.idempotency_key)
-            if known is None:
+            existing = await engine.store.by_idempotency_key(scope, request.idempotency_key)
+            if existing is None:
                 raise
-            return await self._again(known, record, request, workload)
+            return await self._again(existing, record, request, workload)
         warnings = unknown_keys(program, workload)
         return Started(str(execution_id), new.run_id, warnings=warnings or UNSET)
 
-    async def _started(self, program: Program, new: NewExecution, given: Request, secrets: Mapping[str, str]) -> int:
+    async def _started(self, program: Program, new: NewExecution, request: Request, secrets: Mapping[str, str]) -> int:
         """Start a run after its secret inputs were stored."""
         engine, keeper = self._engine, self._engine.run_secrets
         if not secrets:
-            return await engine.start(program, new, given)
+            return await engine.start(program, new, request)
         if keeper is None:
             raise RequestRejected(f"{', '.join(secrets)}: no store for secret inputs is configured")
         execution_id = await engine.new_id()
         await keeper.keep(execution_id, new.scope.label, secrets)
         try:
-            return await engine.start(program, new, given, execution_id=execution_id)
+            return await engine.start(program, new, request, execution_id=execution_id)
         except BaseException:
             await keeper.forget(execution_id, new.scope.label, list(secrets))
             raise
@@ -159,16 +159,16 @@ class Starts:
         return self._boundary.place(asked.get("project", ""), asked.get("environment", ""))
 
     async def _again(
-        self, known: ExecutionRecord, record: PlanRecord, request: ExecuteRequest, workload: dict[str, Any]
+        self, existing: ExecutionRecord, record: PlanRecord, request: ExecuteRequest, workload: dict[str, Any]
     ) -> Started:
-        first = await self._engine.store.events(known.execution_id, limit=1)
+        first = await self._engine.store.events(existing.execution_id, limit=1)
         asked = first[0].event.payload.get("workload") or {}
-        if known.new.plan != record.digest or known.new.path != record.path or asked != workload:
+        if existing.new.plan != record.digest or existing.new.path != record.path or asked != workload:
             raise Conflict(
-                f"idempotency key {request.idempotency_key!r} started execution {known.execution_id} with another request; "
+                f"idempotency key {request.idempotency_key!r} started execution {existing.execution_id} with another request; "
                 "use a new key for a new run"
             )
-        return Started(str(known.execution_id), known.new.run_id, created=False)
+        return Started(str(existing.execution_id), existing.new.run_id, created=False)
 
 
 def _check_workload(plan: Plan, workload: Mapping[str, object]) -> None:

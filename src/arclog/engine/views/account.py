@@ -101,11 +101,11 @@ def step_summaries(state: State) -> dict[str, StepSummary]:
 def _status(state: State, step: str, tally: StepTally) -> str:
     if step not in state.latest:
         return "skipped"
-    known = state.latest[step]
-    if known == "failed" and is_consequence(tally.error or {}):
+    latest = state.latest[step]
+    if latest == "failed" and is_consequence(tally.error or {}):
         return "cancelled"
-    if known != "running":
-        return known
+    if latest != "running":
+        return latest
     runs = [step_run for step_run in state.open.values() if step_run.step == step]
     return "running" if any(step_run.started for step_run in runs) else "queued"
 
@@ -301,9 +301,9 @@ def _error(state: State, cause: Cause | None, child: ChildAccount | None) -> dic
     fault = state.fault or Fault(0, state.error)
     own = child is None or child.account.error is None
     below = None if own or child is None else {"execution_id": child.execution_id, **(child.account.error or {})}
-    known = {key: value for key, value in state.error.items() if key != "cause"}
+    error = {key: value for key, value in state.error.items() if key != "cause"}
     return {
-        **known,
+        **error,
         "step": state.error.get("step") or fault.step or None,
         "task": fault.task or None,
         "item": item_name(fault.iteration) or None,
@@ -314,9 +314,9 @@ def _error(state: State, cause: Cause | None, child: ChildAccount | None) -> dic
 
 def _cause_of(error: dict[str, Any], fault: Fault) -> dict[str, Any] | None:
     """Return the error that caused the run's error, if the latter only reports a consequence."""
-    known = error.get("cause")
-    if isinstance(known, dict):
-        return known
+    recorded = error.get("cause")
+    if isinstance(recorded, dict):
+        return recorded
     if fault.rule == UNEVALUABLE and fault.own is not None:
         return fault.own
     return None

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from arclog.engine.views.stored_results import Stored
     from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
 
-#: The same as `dialects.lifecycle.terminal_name`, which a test ensures; importing that would slow down every run.
+#: The terminal rows of `dialects.lifecycle.TABLE`, as a test checks; importing that module would slow down every run.
 _LIFECYCLE_TERMINAL = {
     ("playbook.finished", status.COMPLETED): "playbook.completed",
     ("playbook.finished", status.FAILED): "playbook.failed",
@@ -213,7 +213,7 @@ class EngineApi:
         number = (await self._record(ids.parse_id(execution_id, "execution id"))).execution_id
         live = await self._engine.live.folded(number)
         state, record = live.state, live.record
-        known = await self._account(live)
+        run_account = await self._account(live)
         return Summary(
             execution_id=str(number),
             run_id=record.new.run_id,
@@ -221,15 +221,15 @@ class EngineApi:
             terminal_event=_terminal(record),
             started_at=_time(state.started_at),
             ended_at=_time(state.ended_at),
-            steps=known.steps,
+            steps=run_account.steps,
             ctx=state.ctx,
             result=state.result,
             result_ref=published_form(state.result_ref),
-            error=known.error,
+            error=run_account.error,
             name=record.new.name,
-            problems=known.problems,
-            cause=known.cause,
-            next=known.next,
+            problems=run_account.problems,
+            cause=run_account.cause,
+            next=run_account.next,
             origin=None if state.origin is None else Origin.of(state.origin),
             imported=is_imported(record.new),
         )
@@ -392,7 +392,7 @@ class EngineApi:
             commands,
             now,
             is_alive=self._is_alive,
-            known=await self._account(live),
+            run_account=await self._account(live),
             served=None if is_served is None else is_served(await self._with_callers(live.record)),
             slot_holders=ahead,
             pools=await pool_facts(
@@ -543,7 +543,7 @@ class EngineApi:
         if request.signal == "RETRY_RUN":
             problem, started = await self._retry_run(record, signal_id)
         else:
-            given = Signal(
+            signal_input = Signal(
                 request.signal,
                 signal_id,
                 request.reason,
@@ -553,7 +553,7 @@ class EngineApi:
                 roles,
                 most_kept=engine.settings.integer("signals.max_kept"),
             )
-            answer = await engine.put(record.execution_id, given)
+            answer = await engine.put(record.execution_id, signal_input)
             waiting = answer.waiting
             if answer.refused is not None:
                 if answer.refused.reason == "forbidden":
@@ -580,8 +580,8 @@ class EngineApi:
         if record.now.terminal_event is None:
             return f"the run has not ended ({record.now.state}); only a run that has ended can be run again", None
         key = f"retry:{old.run_id}:{signal_id}"
-        known = await engine.store.by_idempotency_key(old.scope, key)
-        if known is None:
+        existing = await engine.store.by_idempotency_key(old.scope, key)
+        if existing is None:
             program = await engine.live.program(old.plan)
             if names := secret_names(program.plan.inputs):
                 return f"{', '.join(names)}: {FORGOTTEN_SECRETS}", None
@@ -598,7 +598,7 @@ class EngineApi:
                 idempotency_key=key,
                 origin=RunOrigin(record.execution_id, record.head, "retry"),
             )
-            given = Request(
+            start_request = Request(
                 old.path,
                 old.version,
                 asked.get("workload") or {},
@@ -615,14 +615,14 @@ class EngineApi:
                 file=asked.get("file", ""),
             )
             try:
-                started = await engine.start(program, new, given, {"retry": key})
-                engine.starts.forget(new, given.workload)
+                started = await engine.start(program, new, start_request, {"retry": key})
+                engine.starts.forget(new, start_request.workload)
                 return "", str(started)
             except Conflict:  # a concurrent request with the same signal was faster
-                known = await engine.store.by_idempotency_key(old.scope, key)
-                if known is None:
+                existing = await engine.store.by_idempotency_key(old.scope, key)
+                if existing is None:
                     raise
-        return "", str(known.execution_id)
+        return "", str(existing.execution_id)
 
     async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
         record = await self._record(ids.parse_id(execution_id, "execution id"))

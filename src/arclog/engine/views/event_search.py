@@ -36,9 +36,11 @@ def types_about(entity_type: str, types: Sequence[str]) -> tuple[str, ...]:
     """Return those of the types, or of all types, that are about a kind of entity. Raises RequestRejected."""
     if not entity_type:
         raise RequestRejected("`entity_id` requires `entity_type`")
-    known = {row.entity for row in REGISTRY.values()}
-    if entity_type not in known:
-        raise RequestRejected(f"there is no entity_type {entity_type[:60]!r}; there are {', '.join(sorted(known))}")
+    entity_types = {row.entity for row in REGISTRY.values()}
+    if entity_type not in entity_types:
+        raise RequestRejected(
+            f"there is no entity_type {entity_type[:60]!r}; there are {', '.join(sorted(entity_types))}"
+        )
     own = tuple(name for name, row in REGISTRY.items() if row.entity == entity_type and (not types or name in types))
     return own or NO_TYPE
 

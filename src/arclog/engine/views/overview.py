@@ -211,8 +211,8 @@ class Overview:
         return leases
 
     async def approvals(self, after: str, limit: int) -> ApprovalPage:
-        known = parse_id(after, "execution id") if after else 0
-        records = await self._store.awaiting_approval(self._tenant, after=known, limit=limit)
+        last_id = parse_id(after, "execution id") if after else 0
+        records = await self._store.awaiting_approval(self._tenant, after=last_id, limit=limit)
         approvals: list[Approval] = []
         for record in records:
             if not self._boundary.works_in(record.new.scope):

@@ -50,14 +50,14 @@ class EngineRuns:
         if version and not _VERSION.fullmatch(version):
             raise RequestRejected("`planVersion` is a whole number from 1, as text")
         self._boundary.check_tenant(request.tenant_id)
-        given = {"project": request.project_id, "environment": request.environment_id}
+        scope = {"project": request.project_id, "environment": request.environment_id}
         started = await self._api.execute(
             ExecuteRequest(
                 playbook=request.playbook,
                 path=request.plan_id,
                 version=int(version or 0),
                 workload=request.parameters,
-                scope={key: value for key, value in given.items() if value},
+                scope={key: value for key, value in scope.items() if value},
                 idempotency_key=request.idempotency_key,
             )
         )

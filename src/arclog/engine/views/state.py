@@ -106,16 +106,16 @@ def require_task(program: Program, step: str, task: str) -> None:
     steps.
     """
     if step and step not in program.steps:
-        raise RequestRejected(f"the run has no step {step!r}; {_known('it has', program.steps, step)}")
+        raise RequestRejected(f"the run has no step {step!r}; {_choices('it has', program.steps, step)}")
     within = [program.steps[step]] if step else list(program.steps.values())
     tasks = dict.fromkeys(task.name for run in within for task in run.plan.tasks)
     if task and task not in tasks:
         where = f"step {step}" if step else "the run"
-        raise RequestRejected(f"{where} has no task {task!r}; {_known('it has', tasks, task)}")
+        raise RequestRejected(f"{where} has no task {task!r}; {_choices('it has', tasks, task)}")
 
 
-def _known(intro: str, names: Iterable[str], given: str) -> str:
+def _choices(intro: str, names: Iterable[str], name: str) -> str:
     all_names = list(names)
-    near = get_close_matches(given, all_names, n=1)
+    near = get_close_matches(name, all_names, n=1)
     rest = f" and {len(all_names) - _LISTED:,} more" if len(all_names) > _LISTED else ""
     return (f"did you mean {near[0]}? " if near else "") + f"{intro} {', '.join(all_names[:_LISTED])}{rest}"

@@ -74,8 +74,8 @@ class Stored:
     async def _store_of(self, record: ResultRecord) -> str:
         """Return the result store that its event names."""
         events = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
-        known = events[0].event.payload.get("result_ref") if events else None
-        return as_ref(known).store if known else self._results.name
+        recorded = events[0].event.payload.get("result_ref") if events else None
+        return as_ref(recorded).store if recorded else self._results.name
 
     async def _record_of(self, ref: str) -> ResultRecord:
         parsed = parse_ref(ref)
@@ -95,7 +95,7 @@ class Ends:
     def __init__(self, engine: Engine, keep: int) -> None:
         self._engine = engine
         self._keep = keep
-        self._known: dict[int, tuple[int | None, int | None]] = {}
+        self._cached: dict[int, tuple[int | None, int | None]] = {}
 
     async def is_over(self, record: ResultRecord, now: int) -> bool:
         until = await self.until(record)
@@ -106,11 +106,11 @@ class Ends:
         return kept_until(record.scope, record.expires_at, ended_at, root_ended_at, self._keep)
 
     async def _of(self, execution_id: int) -> tuple[int | None, int | None]:
-        facts = self._known.get(execution_id)
+        facts = self._cached.get(execution_id)
         if facts is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            facts = self._known[execution_id] = await self._look_up(execution_id)
+            if len(self._cached) >= _REMEMBERED:
+                self._cached.clear()
+            facts = self._cached[execution_id] = await self._look_up(execution_id)
         return facts
 
     async def _look_up(self, execution_id: int) -> tuple[int | None, int | None]:

@@ -44,18 +44,26 @@ def explain(
     now: int,
     *,
     is_alive: Callable[[str], bool | None] | None = None,
-    known: Account | None = None,
+    run_account: Account | None = None,
     slot_holders: Sequence[int] = (),
     pools: PoolFacts | None = None,
     served: bool | None = None,
 ) -> Why:
-    """Return the waits of a run. An ended run has none; if it failed, the result has its cause. `known` is its account,
+    """Return the waits of a run. An ended run has none; if it failed, the result has its cause. `run_account` is its account,
     if available; `served` tells whether a process continues the run, None if unknown.
     """
     execution_id = str(state.execution_id)
-    known = known or account(program, state)
+    run_account = run_account or account(program, state)
     if state.terminal is not None:
-        return Why(execution_id, state.status, known.summary, [], known.cause, known.next, known.problems)
+        return Why(
+            execution_id,
+            state.status,
+            run_account.summary,
+            [],
+            run_account.cause,
+            run_account.next,
+            run_account.problems,
+        )
     work = {command.command_id: OpenWork(command, _liveness(command, is_alive), pools) for command in commands}
     waits = run_waits(state, slot_holders)
     waits += [wait for contributor in CONTRIBUTORS for wait in contributor(state, program, work, now)]
@@ -67,7 +75,7 @@ def explain(
     if served is False:
         summary = f"no arclog process serves this run; `arclog resume {execution_id}` continues it; {summary}"
         steps = [f"arclog resume {execution_id}", *(step for step in steps if not step.startswith("arclog resume"))]
-    return Why(execution_id, state.status, summary, waits, None, steps, known.problems)
+    return Why(execution_id, state.status, summary, waits, None, steps, run_account.problems)
 
 
 def read_only(why: Why, head: int) -> Why:
@@ -360,9 +368,9 @@ def _limits(pool: str, facts: PoolFacts) -> list[str]:
 
 def _resources(names: Sequence[str], facts: PoolFacts, now: int) -> list[str]:
     problems = []
-    known = {resource.resource.name: resource for resource in facts.resources}
+    resources = {resource.resource.name: resource for resource in facts.resources}
     for name in names:
-        record = known.get(name)
+        record = resources.get(name)
         if record is None:
             continue
         most = record.resource.concurrency

@@ -9,7 +9,7 @@ import pytest
 
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
-from arclog.dialects.lifecycle import LifecycleReader, terminal_name
+from arclog.dialects.lifecycle import TABLE, LifecycleReader
 from arclog.dialects.wire import PRODUCER
 from arclog.dialects.wire_incoming import parse_event
 from arclog.engine.views.api import _LIFECYCLE_TERMINAL
@@ -148,10 +148,11 @@ def test_an_execution_ends_only_with_its_lifecycle_event(text: str, signal: str,
 
 
 def test_terminal_events_have_their_lifecycle_names() -> None:
-    assert terminal_name("playbook.finished", "COMPLETED") == "playbook.completed"
-    assert terminal_name("playbook.finished", "FAILED") == "playbook.failed"
-    assert terminal_name("execution.cancelled", "CANCELLED") == "execution.cancelled"
-    assert all(terminal_name(*key) == name for key, name in _LIFECYCLE_TERMINAL.items())
+    names = {(row.canonical, row.state): row.name for row in reversed(TABLE)}
+    assert names["playbook.finished", "COMPLETED"] == "playbook.completed"
+    assert names["playbook.finished", "FAILED"] == "playbook.failed"
+    assert names["execution.cancelled", "CANCELLED"] == "execution.cancelled"
+    assert all(names[key] == name for key, name in _LIFECYCLE_TERMINAL.items())
 
 
 # -- negative -----------------------------------------------------------------------------------------------------------

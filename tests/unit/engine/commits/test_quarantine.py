@@ -131,10 +131,14 @@ class Slots:
     def __init__(self, left: Sequence[tuple[int, int]] = (), dead: str = "") -> None:
         self._left = list(left)
         self._dead = [dead] if dead else []
-        self.slots: dict[int, tuple[int, int]] = {}
+        self.slots: dict[int, tuple[tuple[int, int], ...]] = {}
 
-    def begin(self, slot: int, execution_id: int, work: int) -> None:
-        self.slots[slot] = (execution_id, work)
+    @property
+    def begun(self) -> set[tuple[int, int]]:
+        return {mark for marks in self.slots.values() for mark in marks}
+
+    def begin(self, slot: int, *marks: tuple[int, int]) -> None:
+        self.slots[slot] = marks
 
     def end(self, slot: int) -> None:
         self.slots.pop(slot, None)
@@ -227,6 +231,29 @@ def test_what_two_servers_died_of_is_not_tried_by_a_third() -> None:
             await life.engine.put(run, Signal("RESUME", "r", "", "me"))
             await life.engine.close()
             assert book.runs == {}
+
+    run_virtually(story())
+
+
+def test_the_quarantine_is_logged_once_the_run_is_paused(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            life = await serving(world, book)
+            run = await world.start()
+            await book.begin_attempt(run, work_of(TimerFired("t")) | ATTEMPT, LOST, 1)
+            logged_before: list[bool] = []
+            append = life.engine.store.append
+
+            async def append_and_look(what: Append) -> Appended:
+                logged_before.append("poison" in caplog.text)
+                return await append(what)
+
+            life.engine.store.append = append_and_look  # type: ignore[method-assign, assignment]  # watched
+            await life.engine.take_care()
+            await life.engine.put(run, TimerFired("t"))
+            assert logged_before == [False]
+            assert f"execution {run}: poison" in caplog.text
 
     run_virtually(story())
 
@@ -347,6 +374,34 @@ def test_what_a_server_that_is_gone_had_begun_is_counted_once() -> None:
             await asyncio.gather(*(life.engine.take_care() for _ in range(3)))
             await asyncio.gather(seconds_pass(life, 8), *(life.engine.put(run, TimerFired("t")) for _ in range(3)))
             assert [crash.count for crash in book.runs.values()] == [2]
+
+    run_virtually(story())
+
+
+class DelayedBook(Book):
+    """A book whose answers take a while to arrive."""
+
+    async def renew_attempts(self, attempts: Sequence[tuple[int, int]], owner: str, at: int, since: int) -> list[Crash]:
+        known = await super().renew_attempts(attempts, owner, at, since)
+        await asyncio.sleep(0.1)
+        return known
+
+
+def test_an_answer_that_arrives_late_does_not_end_the_careful_period() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = DelayedBook()
+            life = await serving(world, book)
+            run = await world.start()
+            await asyncio.sleep(5)
+            looking = asyncio.ensure_future(life.engine.look_at_crashes())
+            await asyncio.sleep(0.05)
+            await life.engine.take_care()
+            await looking
+            recorded = watched(life, book)
+            life.engine.live.drop(run)
+            await life.engine.put(run, Signal("PAUSE", "p1", "", "me"))
+            assert [len(records) for records in recorded] == [1]
 
     run_virtually(story())
 
@@ -654,10 +709,10 @@ def test_the_mark_of_recorded_work_stands_while_its_code_runs_and_not_while_it_w
             append = life.engine.store.append
 
             async def append_and_wait(what: Append) -> Appended:
-                seen.append(("runs", set(marks.slots.values())))
-                asyncio.get_running_loop().call_soon(lambda: seen.append(("waits", set(marks.slots.values()))))
+                seen.append(("runs", marks.begun))
+                asyncio.get_running_loop().call_soon(lambda: seen.append(("waits", marks.begun)))
                 await asyncio.sleep(1.0)
-                seen.append(("runs", set(marks.slots.values())))
+                seen.append(("runs", marks.begun))
                 return await append(what)
 
             life.engine.store.append = append_and_wait  # type: ignore[method-assign, assignment]  # watched
@@ -683,20 +738,20 @@ def test_recorded_work_that_is_cancelled_or_fails_leaves_no_mark() -> None:
 
             async def inner() -> set[tuple[int, int]]:
                 await asyncio.sleep(0)
-                return set(marks.slots.values())
+                return marks.begun
 
             async def nested() -> None:
-                assert (run, 1) in await quarantine.stepwise(run, 1, inner())
-                assert (run, 2) in marks.slots.values(), "the mark of the outer work stands again"
+                assert (run, 1) in await quarantine.stepwise([(run, 1)], inner())
+                assert (run, 2) in marks.begun, "the mark of the outer work stands again"
                 raise StoreUnavailable("away")
 
             async with quarantine.attempt(run, 3):
                 with pytest.raises(StoreUnavailable):
-                    await quarantine.stepwise(run, 2, nested())
+                    await quarantine.stepwise([(run, 2)], nested())
                 assert marks.slots == {}
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(1):
-                        await quarantine.stepwise(run, 2, asyncio.sleep(10))
+                        await quarantine.stepwise([(run, 2)], asyncio.sleep(10))
                 assert marks.slots == {}
 
     run_virtually(story())
@@ -714,13 +769,13 @@ def test_recorded_work_that_waits_for_a_thread_keeps_its_mark() -> None:
 
             async def compiling() -> None:
                 with quarantine.throughout():
-                    asyncio.get_running_loop().call_soon(lambda: seen.append((run, 3) in marks.slots.values()))
+                    asyncio.get_running_loop().call_soon(lambda: seen.append((run, 3) in marks.begun))
                     await asyncio.sleep(1)
-                asyncio.get_running_loop().call_soon(lambda: seen.append((run, 3) in marks.slots.values()))
+                asyncio.get_running_loop().call_soon(lambda: seen.append((run, 3) in marks.begun))
                 await asyncio.sleep(1)
 
             async with quarantine.attempt(run, 3):
-                await quarantine.stepwise(run, 3, compiling())
+                await quarantine.stepwise([(run, 3)], compiling())
             assert seen == [True, False]
 
     run_virtually(story())
@@ -875,16 +930,21 @@ class QuickBook(Book):
         return await super().begin_attempt(execution_id, attempt, owner, at)
 
 
-def test_a_cancellation_that_two_servers_died_of_is_not_tried_by_a_third() -> None:
+@pytest.mark.parametrize("is_held_before", [False, True], ids=["running", "in quarantine for other work"])
+def test_a_cancellation_that_two_servers_died_of_is_not_tried_by_a_third(is_held_before: bool) -> None:
     async def story() -> None:
         async with World(WAITING) as world:
             book = Book()
             life = await serving(world, book)
             run = await world.start()
-            signal = Signal("CANCEL", "c", "enough", "me")
-            await book.add_crashes([(run, work_of(signal))] * 2, 1, 0)
+            if is_held_before:
+                await book.add_crashes([(run, work_of(TIMER))] * 2, 1, 0)
+                await seconds_pass(life, 2)
+            for n in range(2):
+                signal = Signal("CANCEL", "c", "enough", "me", data={"n": n})
+                await book.add_crashes([(run, work_of(signal))], 1, 0)
             await seconds_pass(life, 2)
-            answer = await life.engine.put(run, signal)
+            answer = await life.engine.put(run, Signal("CANCEL", "c", "enough", "me"))
             assert answer.refused is not None
             assert answer.refused.reason == "poison"
             stop = Signal("EMERGENCY_STOP", "e", "enough", "me")

@@ -14,7 +14,7 @@ from arclog.engine.dispatch.control import EngineControl
 from arclog.engine.views.api import EngineApi
 from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
-from arclog.ports.storage.store import ExecutionRecord
+from arclog.ports.storage.store import Append, Appended, ExecutionRecord
 from arclog.ports.views.api import ExecuteRequest
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
@@ -107,3 +107,44 @@ async def test_claimed_runs_of_another_server_are_read_together(
     assert len(await claiming) == 20
     for server in (first, another):
         await server.engine.close()
+
+
+class Iterations:
+    """Counts the iterations of the event loop, and notes in which of them appends begin."""
+
+    def __init__(self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.of_appends: list[int] = []
+        self._now = 0
+        self._append = store.append
+        monkeypatch.setattr(store, "append", self._noted)
+        self._next = asyncio.get_running_loop().call_soon(self._count)
+
+    def _count(self) -> None:
+        self._now += 1
+        self._next = asyncio.get_running_loop().call_soon(self._count)
+
+    async def _noted(self, append: Append) -> Appended:
+        self.of_appends.append(self._now)
+        await asyncio.sleep(0)  # a database takes at least that long
+        return await self._append(append)
+
+    def stop(self) -> None:
+        self._next.cancel()
+
+
+async def appended(server: Server, commands: list[Any], iterations: Iterations) -> int:
+    """Report that commands are done, at the same moment. Returns in how many iterations that was appended."""
+    await asyncio.gather(
+        *(server.control.report(reported(command, 1, *WHOLE, worker=WORKER, wants=1)) for command in commands)
+    )
+    iterations.stop()
+    await server.engine.close()
+    return len(set(iterations.of_appends))
+
+
+async def test_reports_that_arrive_together_can_share_a_commit(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(store, 1)
+    commands = await claimed(server, 4)
+    assert await appended(server, commands, Iterations(store, monkeypatch)) == 1
