@@ -192,9 +192,9 @@ def _with_room(queue: _Queue, room: Room) -> _Queue:
 def _first(queue: _Queue, rank: Callable[[Lane], tuple[int, ...]]) -> tuple[tuple[int, ...], Lane] | None:
     """Return the lane at the top, after updating its rank."""
     while queue:
-        known, number, lane = queue[0]
+        recorded, number, lane = queue[0]
         now = rank(lane)
-        if now == known:
+        if now == recorded:
             return now, lane
         heapreplace(queue, (now, number, lane))
     return None

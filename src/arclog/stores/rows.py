@@ -165,9 +165,9 @@ class Codec:
     def derive(self, append: Append) -> Derived:
         """Return the rows, marks and step changes of an append. Raises if no store may accept it."""
         marks = self.marks
-        if marks is None or append.mark is None:
+        if marks is None or not append.marks:
             return self._derived(append)
-        marks.begin(0, *append.mark)
+        marks.begin(0, *append.marks)
         try:
             return self._derived(append)
         finally:
@@ -358,21 +358,21 @@ def _results(append: Append) -> list[NewResult]:
         if event.type != _STORING or event.informative:
             continue
         try:
-            given = msgspec.convert(event.payload, _Stored)
+            stored = msgspec.convert(event.payload, _Stored)
         except msgspec.ValidationError as problem:
             raise RequestRejected(f"{event.type} of execution {append.execution_id}: {problem}") from problem
-        ref = parse_ref(given.result_ref.ref)
-        if ref.execution_id != append.execution_id or ref.sha256 != given.result_ref.meta.sha256:
+        ref = parse_ref(stored.result_ref.ref)
+        if ref.execution_id != append.execution_id or ref.sha256 != stored.result_ref.meta.sha256:
             raise RequestRejected(
-                f"{event.type} of execution {append.execution_id} names what is not its own: {given.result_ref.ref}"
+                f"{event.type} of execution {append.execution_id} refers to a result of another execution: {stored.result_ref.ref}"
             )
-        if given.scope not in SCOPES:
-            raise RequestRejected(f"{event.type}: there is no scope {given.scope!r}, but {', '.join(SCOPES)}")
-        if given.ttl_s is not None and not 0 <= given.ttl_s <= _LONGEST_TTL_S:
-            raise RequestRejected(f"{event.type}: ttl_s {given.ttl_s} is not between 0 and {_LONGEST_TTL_S:g} seconds")
-        ttl = None if given.ttl_s is None else round(given.ttl_s * 1_000_000)
-        scope = SCOPES.index(given.scope)
-        results.append(NewResult(ref.name, given.result_ref, scope, ttl, event.step, event.run, event.task, seq))
+        if stored.scope not in SCOPES:
+            raise RequestRejected(f"{event.type}: there is no scope {stored.scope!r}, but {', '.join(SCOPES)}")
+        if stored.ttl_s is not None and not 0 <= stored.ttl_s <= _LONGEST_TTL_S:
+            raise RequestRejected(f"{event.type}: ttl_s {stored.ttl_s} is not between 0 and {_LONGEST_TTL_S:g} seconds")
+        ttl = None if stored.ttl_s is None else round(stored.ttl_s * 1_000_000)
+        scope = SCOPES.index(stored.scope)
+        results.append(NewResult(ref.name, stored.result_ref, scope, ttl, event.step, event.run, event.task, seq))
     return results
 
 

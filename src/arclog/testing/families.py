@@ -67,16 +67,15 @@ class _Any(Draw):
 
     def pipeline(self, step: str) -> list[dict[str, Any]]:
         tasks = super().pipeline(step)
-        labels = [task["name"] for task in tasks if "name" in task]
         if self.chance(20):
             entry = {"name": f"wb_{step}", "kind": "act", "returns": {"n": "{{ args.n | default(1) }}"}}
             self.workbook.append(entry)
             tasks.insert(self.integer(0, len(tasks)), {"kind": "workbook", "name": entry["name"]})
         if self.chance(30):
-            tasks.insert(self.integer(0, len(tasks)), self.sugar(step, labels))
+            tasks.insert(self.integer(0, len(tasks)), self.sugar(step))
         return tasks
 
-    def sugar(self, step: str, labels: list[str]) -> dict[str, Any]:
+    def sugar(self, step: str) -> dict[str, Any]:
         self.sugared += 1
         inside, counter = f"{step}_in{self.sugared}", f"rounds_{self.sugared}"
         task = self.suspending(f"{inside}_w") if self.chance(40) else {"name": f"{inside}_w", "kind": "act"}

@@ -245,3 +245,130 @@ async def test_a_pool_is_no_longer_crowded_when_few_lanes_are_left(postgres: Pos
     for _ in range(20):
         await work.close(*await work.claim(1))
     assert not database.rows("SELECT 1 FROM arclog.crowded")
+
+
+# -- notes of changed commands ----------------------------------------------------------------------------------------
+
+
+def leaves_notes(database: Database) -> bool:
+    """Whether the triggers of `commands` are on. All of them are on or off."""
+    lanes = "tgrelid = 'arclog.commands'::regclass AND tgname LIKE 'lane_%'"
+    [(on,)] = database.rows(f"SELECT array_agg(DISTINCT tgenabled <> 'D') FROM pg_trigger WHERE {lanes}")
+    assert len(on) == 1
+    return bool(on[0])
+
+
+async def test_changes_leave_notes_only_while_a_pool_is_crowded(postgres: PostgresStore, database: Database) -> None:
+    await postgres._claims.stop_notes()  # other tests left pools that they truncated
+    assert not leaves_notes(database)
+    work = Work(postgres)
+    for n in range(40):
+        await work.issue(f"t{n:02}", 20 if n < 2 else 1)
+    await work.claim(1)
+    assert leaves_notes(database)
+    await work.issue("late", 1, pool="q")  # no crowd there
+    assert not database.rows("SELECT 1 FROM arclog.lane_notes WHERE pool = 'q'")
+    await work.issue("late", 1)
+    assert database.rows("SELECT tenant FROM arclog.lane_notes")[-1] == ("late",)
+    while work.waiting and leaves_notes(database):
+        await work.close(*await work.claim(1))
+    assert not database.rows("SELECT 1 FROM arclog.crowded")
+    assert work.waiting  # the rest does without
+
+
+@pytest.mark.parametrize("limit", [1, 8])
+async def test_a_pool_that_is_empty_is_no_longer_crowded(
+    postgres: PostgresStore, database: Database, limit: int
+) -> None:
+    work = Work(postgres)
+    for n in range(40):
+        await work.issue(f"t{n:02}")
+    while work.waiting:
+        for command_id in await work.claim(limit, pools=["default"]):
+            await work.close(command_id)
+    await work.claim(limit, pools=["default"])
+    assert not leaves_notes(database)
+
+
+@pytest.mark.parametrize("built", [True, False])
+async def test_notes_are_read_by_workers_of_one_tenant(
+    postgres: PostgresStore, database: Database, monkeypatch: pytest.MonkeyPatch, built: bool
+) -> None:
+    """Their claims do not need the order of all tenants, so nobody else might read them."""
+    monkeypatch.setattr(postgres_work, "_UNREAD", 4)
+    work = Work(postgres)
+    for n in range(40):
+        await work.issue(f"t{n:02}")
+    await work.claim(1)
+    if built:
+        await work.claim(1)
+    for _ in range(30):
+        await work.issue("t00")
+        for command_id in await work.claim(1, tenant="t00"):
+            await work.close(command_id)
+    [(unread,)] = database.rows("SELECT count(*) FROM arclog.lane_notes")
+    assert unread <= 4 * 3  # a command leaves three: when it is issued, claimed and closed
+    for n in range(1, 40):
+        for command_id in await work.claim(9, tenant=f"t{n:02}"):
+            await work.close(command_id)
+    for _ in range(4):
+        await work.claim(1, tenant="t00")
+    assert not leaves_notes(database)
+
+
+async def test_a_server_of_the_release_before_makes_a_pool_crowded(postgres: PostgresStore, database: Database) -> None:
+    """It takes a weaker lock, and knows of no triggers that are off."""
+    await postgres._claims.stop_notes()
+    with database.connect(autocommit=False) as connection:
+        connection.execute("LOCK TABLE arclog.commands IN SHARE MODE")
+        connection.execute("INSERT INTO arclog.crowded (pool, built) VALUES ('default', false) ON CONFLICT DO NOTHING")
+        connection.commit()
+    assert leaves_notes(database)
+    await Work(postgres).issue("a")
+    assert database.rows("SELECT tenant FROM arclog.lane_notes") == [("a",)]
+
+
+async def test_it_does_so_with_an_outdated_snapshot(postgres: PostgresStore, database: Database) -> None:
+    """As behind a pooler, where each transaction begins with a SELECT, if repeatable read is the database's default."""
+    database.rows("ALTER TABLE arclog.commands ENABLE TRIGGER ALL")
+    with database.connect(autocommit=False) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        connection.execute("SELECT set_config('jit', 'off', true)")
+        await postgres._claims.stop_notes()
+        assert not leaves_notes(database)
+        connection.execute("LOCK TABLE arclog.commands IN SHARE MODE")
+        connection.execute("INSERT INTO arclog.crowded (pool, built) VALUES ('default', false) ON CONFLICT DO NOTHING")
+        connection.commit()
+    assert leaves_notes(database)
+
+
+async def test_notes_continue_while_a_transaction_changes_commands(postgres: PostgresStore, database: Database) -> None:
+    """Whoever stops them waits briefly for changes in progress, then leaves it to the next server that opens the store."""
+    database.rows("ALTER TABLE arclog.commands ENABLE TRIGGER ALL")
+    with database.connect(autocommit=False) as connection:
+        connection.execute("DELETE FROM arclog.commands")
+        await postgres._claims.stop_notes()
+        assert leaves_notes(database)
+    other = PostgresStore(database.dsn, clock=FakeClock(), settings=Settings({"store.unsafe": True}))
+    await other.open()
+    await other.close()
+    assert not leaves_notes(database)
+
+
+async def test_notes_continue_where_a_snapshot_may_be_outdated(postgres: PostgresStore, database: Database) -> None:
+    database.rows("ALTER TABLE arclog.commands ENABLE TRIGGER ALL")
+    with database.connect(autocommit=False) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        connection.execute("SELECT 1 FROM arclog.crowded")
+        connection.execute("SELECT arclog.stop_notes()")
+        connection.commit()
+    assert leaves_notes(database)
+    name = database.rows("SELECT quote_ident(current_database())")[0][0]
+    database.rows(f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'")
+    try:
+        other = PostgresStore(database.dsn, clock=FakeClock(), settings=Settings({"store.unsafe": True}))
+        await other.open()
+        await other.close()
+    finally:
+        database.rows(f"ALTER DATABASE {name} RESET default_transaction_isolation")
+    assert not leaves_notes(database)

@@ -385,6 +385,41 @@ async def test_killed_at_any_moment_the_next_does_the_rest(tmp_path: Path) -> No
     await store.close()
 
 
+@pytest.mark.parametrize("pieces", [1, 2, 5])
+async def test_killed_while_space_is_given_back_the_store_is_whole_and_shrinks_further(
+    tmp_path: Path, pieces: int
+) -> None:
+    path = tmp_path / "a.db"
+    store = SqliteStore(path, clock=SystemClock())
+    await store.open()
+    await whole_run(store)
+    fill(store, 2000)
+    await retire_all(store)
+    before, kept = store._writer._connection.pragma("page_count"), rows(store)
+    await store.close()
+    collector = child(COLLECTOR, path, LATE)
+    assert collector.stdout is not None
+    for _ in range(pieces):
+        line = collector.stdout.readline()
+        assert line.startswith("reclaimed"), line
+    collector.kill()
+    rest, _ = collector.communicate()
+    assert "done" not in rest, "it was killed before the end"
+    store = SqliteStore(path, clock=SystemClock())
+    await store.open()
+    execute = store._writer._connection.execute
+    assert execute("PRAGMA integrity_check").get == "ok"
+    assert rows(store) == kept
+    killed = execute("PRAGMA page_count").get
+    assert 0 < killed < before
+    assert await reclaim_all(store) > 0
+    assert execute("PRAGMA page_count").get < killed
+    assert execute("PRAGMA integrity_check").get == "ok"
+    assert rows(store) == kept
+    assert size_of(store) < 1_000_000
+    await store.close()
+
+
 REWRITER = """
 import sys
 from arclog.stores.sqlite import SqliteStore

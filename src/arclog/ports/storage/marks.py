@@ -2,9 +2,10 @@
 
 - `begin` and `end` must be cheap: they surround every decision. The next process sees a mark even if this one is killed
   between two instructions; a mark need not outlive the machine.
-- Each slot holds one mark. Slot 0 belongs to the event loop, the next ones to threads. `STEP_SLOT` names the commit or the
-  reading of a log whose code runs now, `HELD_SLOTS` the work that waits for something that may kill the process, too, and
-  `WRITE_SLOT` the append that is being written.
+- A mark is a run and the number of some work on it. Slot 0 belongs to the event loop, the next ones to threads. `STEP_SLOT`
+  names the commit or the reading of a log whose code runs now, `HELD_SLOTS` the work that waits for something that may kill
+  the process, too, and `WRITE_SLOT` the appends that are being written. A slot holds the marks of all inputs that share a
+  commit: nobody knows which of them killed the process, and the next time they may be committed apart.
 - `crashes` are the marks of processes that died, added up over earlier processes. Servers that share a store count
   together in its `CrashBook`: each adds the crashes of its own home.
 """
@@ -24,8 +25,9 @@ STEP_SLOT = SLOTS
 HELD_SLOTS = range(STEP_SLOT + 1, STEP_SLOT + 17)
 #: The slot of the append that a store's own thread writes.
 WRITE_SLOT = HELD_SLOTS.stop
-#: Number of marks at the same time.
 ALL_SLOTS = WRITE_SLOT + 1
+#: Maximum number of marks in a slot.
+MARKS_PER_SLOT = 64
 #: A bit of a work's number: the work has begun and has a record. It is a crash only if its server is gone.
 ATTEMPT = 0x80
 
@@ -46,11 +48,11 @@ class Crash(Struct):
 
 
 class Marks(Protocol):
-    def begin(self, slot: int, execution_id: int, work: int) -> None:
-        """Mark the start of work on a run."""
+    def begin(self, slot: int, *marks: tuple[int, int]) -> None:
+        """Mark the start of work: (execution, work), at most `MARKS_PER_SLOT`."""
 
     def end(self, slot: int) -> None:
-        """Remove the mark."""
+        """Remove the marks of a slot."""
 
     def crashes(self) -> list[Crash]:
         """Return the marks at the start of this process."""

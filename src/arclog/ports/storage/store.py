@@ -302,8 +302,8 @@ class Append(Struct, frozen=True):
     max_event_bytes: int = 0
     #: for a log from another store: the id of each event
     ids: Sequence[int] = ()
-    #: the run and the work that are marked while the events are encoded and, by SQLite, written (`keep_marks`)
-    mark: tuple[int, int] | None = None
+    #: the run and the work of each input, marked while the events are encoded and, by SQLite, written (`keep_marks`)
+    marks: Sequence[tuple[int, int]] = ()
 
 
 class Appended(Struct, frozen=True):
@@ -405,7 +405,7 @@ class Store(
     # -- the log ------------------------------------------------------------------------------------------------------
 
     async def keep_marks(self, marks: Marks) -> None:
-        """Write the mark of an append (`Append.mark`) while the store's code works on it, which may kill the process."""
+        """Write the marks of an append (`Append.marks`) while the store's code works on it, which may kill the process."""
 
     async def append(self, append: Append) -> Appended:
         """Commit one transaction.

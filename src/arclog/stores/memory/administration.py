@@ -95,8 +95,8 @@ class Duties(Tables):
     async def change_schedule(self, schedule: Schedule, owner: str = "", until: int = 0) -> Schedule:
         self._check_open()
         key = (schedule.tenant, schedule.name)
-        known = self._schedules.get(key)
-        if known is None or known.revision != schedule.revision:
+        current = self._schedules.get(key)
+        if current is None or current.revision != schedule.revision:
             raise Conflict(f"schedule {schedule.name} was changed or removed meanwhile: read it again")
         changed = self._schedules[key] = replace(schedule, revision=schedule.revision + 1)
         self._schedule_leases[key] = (owner, until)
@@ -158,10 +158,10 @@ class Duties(Tables):
     async def attempted(self, delivery: Delivery) -> None:
         self._check_open()
         key = (delivery.execution_id, delivery.n)
-        known = self._outbox.get(key)
-        if known is not None and known.state == PENDING:
+        entry = self._outbox.get(key)
+        if entry is not None and entry.state == PENDING:
             self._outbox[key] = replace(
-                known,
+                entry,
                 state=delivery.state,
                 due=delivery.due,
                 attempts=delivery.attempts,

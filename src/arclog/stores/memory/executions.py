@@ -68,8 +68,8 @@ class Executions(Tables):
 
     async def idle(self, before: int, *, after: int = 0, limit: int = 1000) -> IdlePage:
         self._check_open()
-        known = sorted(self._executions.items())
-        live = [own for own, execution in known if own > after and not execution.over][:limit]
+        executions = sorted(self._executions.items())
+        live = [own for own, execution in executions if own > after and not execution.over][:limit]
         idle = [
             execution.record
             for execution in map(self._executions.__getitem__, live)
@@ -181,9 +181,9 @@ class Executions(Tables):
         count = 0
         for record in records:
             key = (record.execution_id, record.name, record.sha256)
-            known = self._results.get(key)
-            if known is not None and known.seq == record.seq and known.removed_at is None:
-                self._results[key] = replace(known, removed_at=at)
+            current = self._results.get(key)
+            if current is not None and current.seq == record.seq and current.removed_at is None:
+                self._results[key] = replace(current, removed_at=at)
                 count += 1
         return count
 
@@ -206,16 +206,18 @@ def _sum(a: RunCount, b: RunCount) -> RunCount:
     return RunCount(a.hour, a.completed + b.completed, a.failed + b.failed, a.cancelled + b.cancelled)
 
 
-def _result(record: ExecutionRecord, new: NewResult, at: int, known: ResultRecord | None) -> ResultRecord:
-    """Return the record of stored content. For content that is already known, the longer lifetime applies."""
+def _result(record: ExecutionRecord, new: NewResult, at: int, previous: ResultRecord | None) -> ResultRecord:
+    """Return the record of stored content. For content that is stored already, the longer lifetime applies."""
     meta = new.ref.meta
     scope, rows = new.scope, meta.rows
     expires_at = None if new.ttl is None else at + new.ttl
-    if known is not None:
-        rows = known.rows if rows is None else rows
-        if known.removed_at is None:
-            scope = max(scope, SCOPES.index(known.scope))
-            expires_at = None if expires_at is None or known.expires_at is None else max(expires_at, known.expires_at)
+    if previous is not None:
+        rows = previous.rows if rows is None else rows
+        if previous.removed_at is None:
+            scope = max(scope, SCOPES.index(previous.scope))
+            expires_at = (
+                None if expires_at is None or previous.expires_at is None else max(expires_at, previous.expires_at)
+            )
     about = (record.execution_id, new.name, meta.sha256, meta.bytes, rows, meta.content_type)
     life = (record.new.scope.tenant, SCOPES[scope], at, expires_at)
     return ResultRecord(*about, *life, new.step, new.run, new.task, new.seq)
@@ -239,18 +241,18 @@ class Catalog(Tables):
         environment: str = "",
     ) -> PlanRecord:
         self._check_open()
-        known = self._plans.get((digest, tenant, path))
+        record = self._plans.get((digest, tenant, path))
         place = (project, environment)
-        if known is None:
+        if record is None:
             version = 1 + max((plan.version for plan in self._versions(tenant, path)), default=0)
-            known = self._plans[digest, tenant, path] = PlanRecord(digest, path, version, body, source, at)
+            record = self._plans[digest, tenant, path] = PlanRecord(digest, path, version, body, source, at)
             if any(place):
                 self._catalog_scopes[tenant, path, version] = {place}
         elif any(place):
-            self._catalog_scopes.get((tenant, path, known.version), set()).add(place)
+            self._catalog_scopes.get((tenant, path, record.version), set()).add(place)
         else:
-            self._catalog_scopes.pop((tenant, path, known.version), None)
-        return known
+            self._catalog_scopes.pop((tenant, path, record.version), None)
+        return record
 
     async def plan(self, digest: str) -> PlanRecord | None:
         self._check_open()
@@ -302,8 +304,8 @@ class Catalog(Tables):
         environment: str = "",
     ) -> list[PlanRecord]:
         self._check_open()
-        known = self._versions(tenant, path, project, environment)
-        versions = [plan for plan in known if not before or plan.version < before]
+        plans = self._versions(tenant, path, project, environment)
+        versions = [plan for plan in plans if not before or plan.version < before]
         versions.sort(key=_version, reverse=True)
         return [replace(plan, body=b"") for plan in versions[:limit]]
 

@@ -132,8 +132,8 @@ class Log(Executions, Work, Duties):
                 self._keys[append.new.scope, append.new.idempotency_key] = append.execution_id
         else:
             execution = self._executions[append.execution_id]
-            known = execution.record.now.approvals
-            now = append.now if append.asks else replace(append.now, approvals=known)
+            approvals = execution.record.now.approvals
+            now = append.now if append.asks else replace(append.now, approvals=approvals)
             execution.record = replace(execution.record, head=derived.last_seq, now=now)
         execution.over = execution.over or derived.terminal
         return execution
@@ -141,8 +141,8 @@ class Log(Executions, Work, Duties):
     async def ingested(self, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:
         self._check_open()
         execution = self._executions.get(execution_id)
-        known = {} if execution is None else execution.ingested
-        ingested = {event_id: known[event_id] for event_id in event_ids if event_id in known}
+        recorded = {} if execution is None else execution.ingested
+        ingested = {event_id: recorded[event_id] for event_id in event_ids if event_id in recorded}
         rows = [] if execution is None else [entry.row for entry in execution.rows]
         for event_id in event_ids:
             if node_of(event_id) in self._nodes:
@@ -238,8 +238,8 @@ class Log(Executions, Work, Duties):
 
     def _is_within(self, execution_id: int, query: EventQuery) -> bool:
         scope = Scope(query.tenant, query.project, query.environment)
-        known = self._executions.get(execution_id)
-        return known is not None and scope.covers(known.record.new.scope)
+        execution = self._executions.get(execution_id)
+        return execution is not None and scope.covers(execution.record.new.scope)
 
     # -- logs of tasks ----------------------------------------------------------------------------------------------
 
@@ -260,11 +260,11 @@ class Log(Executions, Work, Duties):
         return list(islice((line for line in own if _fits(line[1], where)), limit))
 
     def _put_progress(self, line: LogLine) -> None:
-        known = [
+        lines = [
             kept for kept in self._lines if kept[1].stream == PROGRESS and kept[1].execution_id == line.execution_id
         ]
-        before = [kept for kept in known if _same_attempt(kept[1], line)]
-        oldest = known[: max(0, len(known) + 1 - PROGRESS_KEPT)]
+        before = [kept for kept in lines if _same_attempt(kept[1], line)]
+        oldest = lines[: max(0, len(lines) + 1 - PROGRESS_KEPT)]
         for kept in before or oldest:
             self._lines.remove(kept)
         self._keep_line(line)
@@ -285,16 +285,16 @@ class Log(Executions, Work, Duties):
 
 def _change_step(execution: Execution, change: StepChange) -> None:
     key = (change.step, change.run)
-    known = execution.steps.get(key)
+    step = execution.steps.get(key)
     if change.opens:
-        if known is None:
+        if step is None:
             record = StepRunRecord(change.step, change.run, change.first, change.closed or None, change.status)
             execution.steps[key] = StepRun(record, change.last if change.closed else None)
-    elif known is not None and known.record.last_seq is not None:
-        known.until = change.last
-    elif known is not None and change.closed:
-        known.record = replace(known.record, last_seq=change.closed, status=change.status)
-        known.until = change.last
+    elif step is not None and step.record.last_seq is not None:
+        step.until = change.last
+    elif step is not None and change.closed:
+        step.record = replace(step.record, last_seq=change.closed, status=change.status)
+        step.until = change.last
 
 
 def _same_attempt(line: LogLine, other: LogLine) -> bool:

@@ -82,7 +82,7 @@ class Work(Tables):
         environment: str = "",
     ) -> list[CommandRecord]:
         self._check_open()
-        known = frozenset(kinds)
+        worker_kinds = frozenset(kinds)
         family = self._family(execution_id)
         within = Scope(tenant, project, environment)
         eligible = [
@@ -90,7 +90,7 @@ class Work(Tables):
             for command in self._all_commands()
             if command.state == "issued"
             and (not pools or command.pool in pools)
-            and known.issuperset(command.kinds)
+            and worker_kinds.issuperset(command.kinds)
             and (not execution_id or command.execution_id in family)
             and within.covers(self._executions[command.execution_id].record.new.scope)
         ]
@@ -203,8 +203,8 @@ class Work(Tables):
 
     async def set_resource(self, resource: Resource) -> None:
         self._check_open()
-        known = self._resources.get(resource.name)
-        full_at = 0 if known is None else carried_over(resource, known.full_at, self._clock.now())
+        previous = self._resources.get(resource.name)
+        full_at = 0 if previous is None else carried_over(resource, previous.full_at, self._clock.now())
         self._resources[resource.name] = ResourceRecord(resource, full_at)
 
     async def remove_resource(self, name: str) -> bool:
@@ -272,8 +272,8 @@ class Work(Tables):
     async def see_worker(self, worker: WorkerRecord, forget: int) -> bool:
         self._check_open()
         self._seen = {key: worker for key, worker in self._seen.items() if worker.seen_at >= forget}
-        known = self._seen.get(worker.worker_id)
-        leaving = known is not None and known.draining
+        previous = self._seen.get(worker.worker_id)
+        leaving = previous is not None and previous.draining
         self._seen[worker.worker_id] = replace(worker, draining=leaving)
         return leaving
 
@@ -283,10 +283,10 @@ class Work(Tables):
 
     async def drain_worker(self, worker_id: str) -> bool:
         self._check_open()
-        known = self._seen.get(worker_id)
-        if known is not None:
-            self._seen[worker_id] = replace(known, draining=True)
-        return known is not None
+        record = self._seen.get(worker_id)
+        if record is not None:
+            self._seen[worker_id] = replace(record, draining=True)
+        return record is not None
 
 
 def _issued(execution_id: int, command: NewCommand) -> CommandRecord:

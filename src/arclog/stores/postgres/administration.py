@@ -26,16 +26,16 @@ class Duties(SqlDuties, PostgresPart):
     # -- crashes: see `ports.storage.marks.CrashBook` ---------------------------------------------------------------
 
     async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
-        return await self._known([("forget_crashes", (since,)), *(("add_crash", (*crash, at)) for crash in work)])
+        return await self._recorded([("forget_crashes", (since,)), *(("add_crash", (*crash, at)) for crash in work)])
 
     async def begin_attempt(self, execution_id: int, attempt: int, owner: str, at: int) -> list[Crash]:
-        return await self._known([("record_attempt", (execution_id, attempt, at, owner))])
+        return await self._recorded([("record_attempt", (execution_id, attempt, at, owner))])
 
     async def renew_attempts(self, attempts: Sequence[tuple[int, int]], owner: str, at: int, since: int) -> list[Crash]:
         calls: list[Call] = [("forget_crashes", (since,))]
         for attempt in attempts:
             calls += [("record_attempt", (*attempt, at, owner)), self._withdrawal(*attempt)]
-        return await self._known(calls)
+        return await self._recorded(calls)
 
     async def end_attempt(self, execution_id: int, attempt: int, owner: str, *, withdraw: bool) -> None:
         calls: list[Call] = [("end_attempt", (execution_id, attempt, owner))]
@@ -71,7 +71,7 @@ class Duties(SqlDuties, PostgresPart):
         """Return the statement that withdraws a crash of work whose server is alive."""
         return "excuse_crash", (execution_id, attempt & ~ATTEMPT, 1, 0, ATTEMPT)
 
-    async def _known(self, calls: Sequence[Call]) -> list[Crash]:
+    async def _recorded(self, calls: Sequence[Call]) -> list[Crash]:
         """Run statements, and return all crashes and records."""
         *_, rows = await self._run([*calls, ("crashes", ())])
         return [Crash(*row) for row in rows]

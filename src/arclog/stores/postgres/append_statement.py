@@ -118,8 +118,8 @@ class Wave:
             for command_id, _ in append.hold:
                 changes[command_id] = (_HOLD, 0, 0)
             for command_id in append.unhold:  # unholding a command that is held in the same append releases it
-                known = changes.get(command_id, (0, 0, 0))[0]
-                changes[command_id] = (_RELEASE if known in (_RELEASE, _HOLD) else _UNHOLD, 0, 0)
+                earlier = changes.get(command_id, (0, 0, 0))[0]
+                changes[command_id] = (_RELEASE if earlier in (_RELEASE, _HOLD) else _UNHOLD, 0, 0)
             for command_id in append.close:
                 changes.pop(command_id, None)
             self._put("changed", [(own, command_id, *change) for command_id, change in changes.items()])
@@ -214,8 +214,8 @@ def _statement(texts: _Texts, names: Sequence[str], *, slots: bool, lone: bool) 
             text = _of_one_row(text)
         (parts if name in {"to_hold", "from_outside", *before} else later).append(_shifted(text, count))
         count += len(_COLUMNS[name])
-    known = "execution_id, tenant" + (", project, environment, state, parent" if "counted" in names else "")
-    sources = " UNION ALL ".join(f"SELECT {known} FROM {won[name]}" for name in before)  # noqa: S608 - names of our own
+    own_columns = "execution_id, tenant" + (", project, environment, state, parent" if "counted" in names else "")
+    sources = " UNION ALL ".join(f"SELECT {own_columns} FROM {won[name]}" for name in before)  # noqa: S608 - names of our own
     parts.append(f"won AS ({sources})")
     if "from_outside" in names:
         later.append(queries["append.ingested"])
@@ -243,9 +243,9 @@ def _merged(results: Sequence[NewResult]) -> Iterable[NewResult]:
     merged: dict[tuple[str, str], NewResult] = {}
     for result in results:
         key = (result.name, result.ref.meta.sha256)
-        if (known := merged.get(key)) is not None:
-            ttl = None if known.ttl is None or result.ttl is None else max(known.ttl, result.ttl)
-            merged[key] = replace(result, scope=max(known.scope, result.scope), ttl=ttl)
+        if (earlier := merged.get(key)) is not None:
+            ttl = None if earlier.ttl is None or result.ttl is None else max(earlier.ttl, result.ttl)
+            merged[key] = replace(result, scope=max(earlier.scope, result.scope), ttl=ttl)
         else:
             merged[key] = result
     return merged.values()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from arclog.model.data.lru import LruCache
 from arclog.model.ids import EPOCH_MS, MAX_ID, compose
 from arclog.model.status import EXECUTION_STATES
+from arclog.ports.clock import Clock
 from arclog.ports.storage.catalog import PlanRecord
 from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Scope
 from arclog.stores.postgres.connection.connect import Address, connect
@@ -63,22 +65,44 @@ class Executions(SqlExecutions, PostgresPart):
 
 
 _Registered = tuple[int, bytes, int]
+#: How long a version that all of its tenant may use is not looked up again, and how many versions and bytes are kept.
+_KEPT_S = 1.0
+_MOST_KEPT = 1000
+_MOST_KEPT_BYTES = 8 * 1024 * 1024
+
+
+class _Kept(NamedTuple):
+    """A version that was looked up."""
+
+    registered: _Registered
+    #: until when it is used, by the monotonic clock
+    until: float
+
+
+def kept_versions() -> LruCache[tuple[str, str, str], _Kept]:
+    return LruCache(_MOST_KEPT, _MOST_KEPT_BYTES, lambda kept: len(kept.registered[1]))
 
 
 class Catalog(SqlCatalog, PostgresPart):
+    _clock: Clock
     _registrations: Shared[tuple[str, str, Scope], _Registered]
+    #: by digest, tenant and path; versions are never removed
+    _versions: LruCache[tuple[str, str, str], _Kept]
 
     async def _register(self, plan: PlanRecord, scope: Scope) -> _Registered:
         # Many runs of one playbook may be started at the same time.
+        kept = self._versions.get((plan.digest, scope.tenant, plan.path))
+        if kept is not None and self._clock.monotonic() < kept.until:
+            return kept.registered
         return await self._registrations.get((plan.digest, plan.path, scope), lambda: self._register_now(plan, scope))
 
     async def _register_now(self, plan: PlanRecord, scope: Scope) -> _Registered:
         tenant, place = scope.tenant, (scope.project, scope.environment)
         key = (plan.digest, tenant, plan.path)
-        known = await self._read("version_of", *key)
-        if not known:
+        rows = await self._read("version_of", *key)
+        if not rows:
             source = plan.source.encode("utf-8", "surrogatepass")
-            *_, known = await self._run(
+            *_, rows = await self._run(
                 [
                     ("lock_path", (tenant, plan.path)),
                     ("add_plan", (plan.digest, plan.body)),
@@ -87,11 +111,13 @@ class Catalog(SqlCatalog, PostgresPart):
                 ],
                 again=True,  # the same content is the same version
             )
-        version, source, at, is_scoped = known[0]
+        version, source, at, is_scoped = rows[0]
         if is_scoped and any(place):
             await self._write("add_scope", tenant, plan.path, version, *place)
         elif is_scoped:
             await self._write("remove_scopes", tenant, plan.path, version)
+        else:
+            self._versions.replace(key, _Kept((version, source, at), self._clock.monotonic() + _KEPT_S))
         return version, source, at
 
 

@@ -622,7 +622,8 @@ WHERE w.nth <= $1
 
 -- name: lock_commands
 -- Until the end of the transaction nobody changes a command: who changed one before did not know that a pool is crowded.
-LOCK TABLE arclog.commands IN SHARE MODE
+-- In the mode that turns triggers on and off, since two holders of a weaker one would wait for each other.
+LOCK TABLE arclog.commands IN SHARE ROW EXCLUSIVE MODE
 
 -- name: crowd
 WITH crowds AS (
@@ -630,6 +631,9 @@ WITH crowds AS (
 ),
 no_lanes AS (DELETE FROM arclog.lanes l USING crowds c WHERE l.pool = ANY($1) AND l.pool = c.pool)
 DELETE FROM arclog.holding h USING crowds c WHERE h.pool = ANY($1) AND h.pool = c.pool
+
+-- name: crowded
+SELECT pool FROM arclog.crowded
 
 -- name: are_crowded
 SELECT pool FROM arclog.crowded WHERE pool = ANY($1::text[]) AND built
@@ -779,6 +783,15 @@ WITH few AS MATERIALIZED (
 no_lanes AS (DELETE FROM arclog.lanes l USING few WHERE l.pool = few.pool),
 no_holding AS (DELETE FROM arclog.holding h USING few WHERE h.pool = few.pool)
 DELETE FROM arclog.crowded c USING few WHERE c.pool = few.pool
+
+-- name: are_notes_idle
+-- Whether the triggers that leave notes are on, although no pool is crowded.
+SELECT NOT EXISTS (SELECT FROM arclog.crowded) AND EXISTS (
+    SELECT FROM pg_trigger WHERE tgrelid = 'arclog.commands'::regclass AND tgname = 'lane_opened' AND tgenabled <> 'D'
+)
+
+-- name: stop_notes
+SELECT arclog.stop_notes()
 
 -- name: resources
 SELECT r.name, r."interval", r.burst, r.concurrency, r.full_at, (

@@ -14,7 +14,7 @@ from arclog.stores.postgres.appends import Writer
 from arclog.stores.postgres.connection.connect import address_of, migrate, open_pipeline
 from arclog.stores.postgres.connection.pipeline import Pipeline, translated
 from arclog.stores.postgres.connection.pool import Pool
-from arclog.stores.postgres.executions import Catalog, Executions, Retention
+from arclog.stores.postgres.executions import Catalog, Executions, Retention, kept_versions
 from arclog.stores.postgres.log import Log
 from arclog.stores.postgres.part import Lookups, Shared
 from arclog.stores.postgres.partitions import Spans
@@ -22,8 +22,9 @@ from arclog.stores.postgres.queries import queries
 from arclog.stores.postgres.work import Claims, Work
 from arclog.stores.rows import Codec
 
-#: number of connections for appends: while one waits for the disk, the other sends the next group
-_LANES = 2
+#: Number of connections for appends: while one waits for the disk, the other sends the next group. Of several server
+#: processes, each has one: the others send groups meanwhile, and its own are larger.
+_LANES, _LANES_OF_SEVERAL = 2, 1
 
 log = logging.getLogger("arclog.store")
 
@@ -43,14 +44,16 @@ class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
         self._search_rows = settings.integer("events.search_rows")
         self._sql = queries(self._address.schema)
         self._patience_s = settings.number("store.patience_s")
-        most = settings.integer("store.connections") - _LANES
+        lanes = _LANES if settings.integer("server.processes") == 1 else _LANES_OF_SEVERAL
+        most = settings.integer("store.connections") - lanes
         self._pool = Pool(self.place, self._open_pipeline, most, self._patience_s)
         self._lookups = Lookups(self._read_executions)
         self._beginnings = Lookups(self._read_beginnings)
         self._registrations = Shared()
+        self._versions = kept_versions()
         self._claims = Claims(self.place, self._pool, self._sql)
         self._spans = Spans(self._address, self._pool, self._sql, settings.number("store.partition_s"))
-        self._writer = Writer(self.place, self._sql, self._open_pipeline, self._pool, clock, _LANES)
+        self._writer = Writer(self.place, self._sql, self._open_pipeline, self._pool, clock, lanes)
 
     async def _open_pipeline(self) -> Pipeline:
         return await open_pipeline(self._address)
@@ -70,6 +73,7 @@ class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
             await self._pool.write(self._sql["lift_positions"])
             await self._spans.reload()
             await self._spans.make_ahead(self._clock.now())
+            await self._claims.stop_notes()
         except BaseException:
             await self._pool.close()
             raise

@@ -35,6 +35,8 @@ from arclog.stores.sql.work import Work as SqlWork
 log = logging.getLogger("arclog.store")
 
 _BEGIN, _COMMIT = "BEGIN", "COMMIT"
+#: of a transaction whose statements see what was committed before each of them, whatever the database's default is
+_BEGIN_CURRENT = "BEGIN ISOLATION LEVEL READ COMMITTED"
 #: number of retries, and pause between them, if other claims have locked the commands
 _CROWDED_TRIES, _CROWDED_PAUSE_S = 3, 0.01
 #: number of columns of a claim's response before those of the command
@@ -47,6 +49,8 @@ _NOTES = 1000
 _STALE, _SETTLED = 4, 1000
 #: a claim in this many looks whether a crowded pool has only few lanes left, although it cannot tell from those that it read
 _UNCROWDED = 16
+#: a claim in this many of those limited to a run or a tenant, which read no notes, looks whether others read them
+_UNREAD = 64
 #: number of service rows that a claim removes in addition to those that it may have added
 _FORGOTTEN = 8
 #: maximum number of cached sets of crowded pools
@@ -97,20 +101,24 @@ class Claims:
         #: prevents claims of one process from waiting for each other in the database
         self._lock = asyncio.Lock()
         #: the facts of the last claim from each set of crowded pools
-        self._known: dict[tuple[str, ...], Turn] = {}
+        self._turns: dict[tuple[str, ...], Turn] = {}
         self._count = 0
 
     async def claim(self, asked: ClaimRequest) -> Rows:
         """Return rows of commands, in the order in which they were chosen."""
         self._count += 1
         narrowed = asked.execution_id or asked.tenant or asked.within
-        if not narrowed and asked.pools in self._known:
+        drained: Sequence[str] = ()
+        if narrowed and self._count % _UNREAD == 0:
+            await self._settle(asked.pools)
+        elif not narrowed and asked.pools in self._turns:
             async with self._lock:
-                turn = self._known.get(asked.pools)
+                turn = self._turns.get(asked.pools)
                 rows = None if turn is None else await self._in_turn(asked, turn)
             if rows is not None:
                 return rows
-        given: tuple[Any, ...] = (
+            drained = asked.pools
+        values: tuple[Any, ...] = (
             asked.worker_id,
             asked.lease_until,
             asked.limit,
@@ -118,18 +126,20 @@ class Claims:
             _blobs(asked.kinds),
         )
         if asked.execution_id:
-            given = (*given, asked.execution_id, asked.tenant, *asked.within)
-            rows = await self._pool.write(self._statement("claim_in", asked), *given)
+            values = (*values, asked.execution_id, asked.tenant, *asked.within)
+            rows = await self._pool.write(self._statement("claim_in", asked), *values)
         else:
-            given = (*given, asked.tenant, MANY, *asked.within)
-            rows = await self._pool.write(self._statement("claim", asked), *given)
+            values = (*values, asked.tenant, MANY, *asked.within)
+            rows = await self._pool.write(self._statement("claim", asked), *values)
             for _ in range(_CROWDED_TRIES):
                 if not _is_crowded(rows):
                     break
                 # A claim from several lanes locks more rows than it takes; the others are soon free again.
                 await asyncio.sleep(_CROWDED_PAUSE_S)
-                rows = await self._pool.write(self._statement("claim", asked), *given)
+                rows = await self._pool.write(self._statement("claim", asked), *values)
         if not rows:
+            if drained:
+                await self._settle(drained)
             return []
         pools, wide, needs_turn, crowded, limited = rows[0][:_ABOUT]
         if not needs_turn:
@@ -154,7 +164,7 @@ class Claims:
                         return await self._from_crowd(pipeline, asked)
                     facts = await self._facts(pipeline, asked, turn)
                     if turn.built and not _holds(turn, facts):
-                        del self._known[asked.pools]
+                        del self._turns[asked.pools]
                         await pipeline.request([(_COMMIT, ())])
                         return None
                     calls, commands = self._chosen(asked, facts, turn)
@@ -164,8 +174,10 @@ class Claims:
                     rows = await pipeline.request([*tidying, *calls, (_COMMIT, ())])
                 if crowds := _crowds(facts.rows):
                     await self._crowd(crowds)
-                if facts.window and set(turn.crowded) == set(asked.pools) and len(self._known) < _KNOWN:
-                    self._known[asked.pools] = turn._replace(pools=asked.pools, crowded=asked.pools, built=True)
+                if any(statement == self._sql["uncrowd"] for statement, _ in tidying):
+                    await self.stop_notes()
+                if facts.window and set(turn.crowded) == set(asked.pools) and len(self._turns) < _KNOWN:
+                    self._turns[asked.pools] = turn._replace(pools=asked.pools, crowded=asked.pools, built=True)
                 places = {(command.execution_id, command.command_id): n for n, command in enumerate(commands)}
                 # A claim that needs no turn may have taken a command meanwhile.
                 return sorted(rows[len(tidying)], key=lambda row: places[row[0], row[1]]) if commands else []
@@ -286,7 +298,7 @@ class Claims:
         values = (*asked.pools, _blobs(asked.kinds), asked.worker_id, asked.lease_until, asked.limit, few, _STALE)
         [rows] = await pipeline.request([(self._sql["claim_in_turn"], values)])
         if rows and rows[0][0] is None:
-            del self._known[asked.pools]
+            del self._turns[asked.pools]
             return None
         return rows
 
@@ -318,18 +330,56 @@ class Claims:
         """Mark pools as crowded: from now on every change of their commands leaves a note. Waits briefly for changes in
         progress.
         """
-        lock = [
-            (_BEGIN, ()),
-            (f"SET LOCAL lock_timeout = {_LOCK_MS}", ()),
-            (self._sql["lock_commands"], ()),
-            (self._sql["crowd"], (texts(pools),)),
-            (_COMMIT, ()),
-        ]
         try:
-            async with self._pool.alone() as pipeline:
-                await pipeline.request(lock)
+            await self._without_changes((self._sql["crowd"], (texts(pools),)))
         except Exception as problem:  # noqa: BLE001 - the next claim tries again
             log.debug("pools %s are not yet treated as crowded: %s", ", ".join(pools), problem)
+
+    async def _settle(self, pools: Sequence[str]) -> None:
+        """Read the notes of crowded pools (of all if none is named), and reset those in which few commands are left."""
+        try:
+            crowded = {pool for (pool,) in await self._pool.read(self._sql["crowded"])}
+            crowded &= set(pools) or crowded
+            if not crowded:
+                return
+            settled = texts(sorted(crowded))
+            async with self._pool.alone() as pipeline:
+                await pipeline.request(
+                    [
+                        (_BEGIN, ()),
+                        (self._sql["lock_turn"], (settled,)),
+                        (self._sql["build_lanes"], (settled,)),
+                        (self._sql["read_notes"], (settled, _NOTES)),
+                        (self._sql["uncrowd"], (settled, FEW)),
+                        (_COMMIT, ()),
+                    ]
+                )
+        except Exception as problem:  # noqa: BLE001 - a later claim tries again
+            log.debug("crowded pools are still treated as such: %s", problem)
+        else:
+            await self.stop_notes()
+
+    async def stop_notes(self) -> None:
+        """Stop leaving notes of changed commands, if no pool is crowded any more."""
+        try:
+            async with self._pool.alone() as pipeline:
+                [[(are_idle,)]] = await pipeline.request([(self._sql["are_notes_idle"], ())])
+            if are_idle:
+                await self._without_changes((self._sql["stop_notes"], ()), _BEGIN_CURRENT)
+        except Exception as problem:  # noqa: BLE001 - notes that nobody needs only cost time
+            log.debug("changes of commands still leave notes: %s", problem)
+
+    async def _without_changes(self, call: Call, begin: str = _BEGIN) -> None:
+        """Run a statement while nobody changes a command."""
+        calls: list[Call] = [
+            (begin, ()),
+            (f"SET LOCAL lock_timeout = {_LOCK_MS}", ()),
+            (self._sql["lock_commands"], ()),
+            call,
+            (_COMMIT, ()),
+        ]
+        async with self._pool.alone() as pipeline:
+            await pipeline.request(calls)
 
 
 def _holds(turn: Turn, facts: Facts) -> bool:

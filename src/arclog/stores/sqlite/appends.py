@@ -155,7 +155,7 @@ def append_all(tx: Tx, items: Sequence[Item]) -> list[Appended | ArclogError]:
     """Return the result of each append, in order. An execution occurs once."""
     plain = [item for item in items if _is_plain(*item)]
     won = _advanced(tx, plain)
-    _write(tx, [item for item in plain if item[0].execution_id in won])
+    _write(tx, plain if len(won) == len(plain) else [item for item in plain if item[0].execution_id in won])
     return [_outcome(tx, request, derived, won) for request, derived in items]
 
 
@@ -243,8 +243,10 @@ def _write(tx: Tx, items: Sequence[Item]) -> None:
     _change(tx, "group.add_marks", marks, tx.at)
     _change(tx, "group.open_steps", opened)
     ending = [row for row in results if row[3] is not None]
-    closed_now = set(_change(tx, "group.close_steps", ending))
-    _change(tx, "group.stretch_steps", [row for row in results if row[3] is None or row[:3] not in closed_now])
+    _change(tx, "group.close_steps", ending)
+    # A step run that was just closed stays as it is if it is stretched, so it need not be known which ones were.
+    are_closed = not ending or tx.changes() == len(ending)
+    _change(tx, "group.stretch_steps", [row for row in results if row[3] is None] if are_closed else results)
     _change(tx, "group.close_commands", closed)
     _change(tx, "group.clear_timers", cleared)
     _change(tx, "group.issue", issued)

@@ -109,14 +109,14 @@ class Catalog(SqlCatalog, SqlitePart):
         tenant, place = scope.tenant, (scope.project, scope.environment)
 
         def work(tx: Tx) -> tuple[int, str, int]:
-            known = tx.execute(SQL["version_of"], (plan.digest, tenant, plan.path)).fetchone()
-            if known is None:
+            existing = tx.execute(SQL["version_of"], (plan.digest, tenant, plan.path)).fetchone()
+            if existing is None:
                 tx.execute(SQL["add_plan"], (plan.digest, plan.body))
                 row = (plan.path, plan.digest, plan.source, plan.created_at, tenant)
                 ((version,),) = tx.execute(SQL["add_version"], row).fetchall()
                 source, at, is_scoped = plan.source, plan.created_at, any(place)
             else:
-                version, source, at, is_scoped = known
+                version, source, at, is_scoped = existing
             if is_scoped:
                 name, more = ("add_scope", place) if any(place) else ("remove_scopes", ())
                 tx.execute(SQL[name], (tenant, plan.path, version, *more))
@@ -226,9 +226,9 @@ class Sweep:
             if self._candidates:
                 self._before = -1
                 return
-        given = (self._after, _newest(before), before, _PAGE)
+        values = (self._after, _newest(before), before, _PAGE)
         self._candidates += await self._lists.do(
-            lambda execute: [Candidate(*row) for row in execute(SQL["retirable"], given).fetchall()]
+            lambda execute: [Candidate(*row) for row in execute(SQL["retirable"], values).fetchall()]
         )
         self._after = self._candidates[-1].execution_id if self._candidates else MAX_ID
 
@@ -306,19 +306,19 @@ def _retiring(execute: Execute) -> list[Candidate]:
 
 def _begin(tx: Tx, some: Sequence[int]) -> list[int]:
     """Remove the records of runs that may be removed. Return these, and those whose removal was begun before."""
-    given = _json(some)
-    tx.execute(SQL["retire"], (given,)).fetchall()
-    ids = [execution_id for (execution_id,) in tx.execute(SQL["begun"], (given,)).fetchall()]
+    values = _json(some)
+    tx.execute(SQL["retire"], (values,)).fetchall()
+    ids = [execution_id for (execution_id,) in tx.execute(SQL["begun"], (values,)).fetchall()]
     tx.execute(SQL["forget.executions"], (_json(ids),))
     return ids
 
 
 def _forget(tx: Tx, ids: Sequence[int]) -> None:
-    given = _json(ids)
-    tx.execute(SQL["forget.mark"], (given, tx.execute(SQL["marked_types"]).get))
+    values = _json(ids)
+    tx.execute(SQL["forget.mark"], (values, tx.execute(SQL["marked_types"]).get))
     for statement in _FORGET:
-        tx.execute(statement, (given,))
-    tx.execute(SQL["forget.retiring"], (given,))
+        tx.execute(statement, (values,))
+    tx.execute(SQL["forget.retiring"], (values,))
 
 
 def _shorten(tx: Tx, execution_id: int, rows: int, others: int) -> int:

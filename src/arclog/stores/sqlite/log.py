@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 from msgspec.structs import replace
 
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MAX_ID
-from arclog.ports.storage.marks import WRITE_SLOT
+from arclog.ports.storage.marks import MARKS_PER_SLOT, WRITE_SLOT
 from arclog.ports.storage.store import Append, Appended, StoredEvent
 from arclog.ports.storage.task_logs import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogLine, log_size
 from arclog.stores.rows import Codec, bits_of
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("arclog.store")
 
+R = TypeVar("R")
+
 _ALL_TYPES = -1
 #: Maximum number of events that are read without a thread, since a thread switch would take longer than the read.
 _FEW = 64
@@ -37,30 +39,42 @@ _FEW = 64
 
 class Log(SqlLog, SqlitePart):
     async def append(self, append: Append) -> Appended:
-        derived, marks, mark = self._codec.derive(append), self._codec.marks, append.mark
-        if marks is None or mark is None:
-            return await self._writer.do(lambda tx: write_append(tx, append, derived))
-
-        def write(tx: Tx) -> Appended:
-            marks.begin(WRITE_SLOT, *mark)
-            try:
-                return write_append(tx, append, derived)
-            finally:
-                marks.end(WRITE_SLOT)
-
-        return await self._writer.do(write)
+        derived = self._codec.derive(append)
+        return await self._writer.do(self._marked(append.marks, lambda tx: write_append(tx, append, derived)))
 
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        outcomes: list[Appended | Exception] = []
+        for first in range(0, len(appends), MARKS_PER_SLOT):
+            outcomes += await self._append_group(appends[first : first + MARKS_PER_SLOT])
+        return outcomes
+
+    async def _append_group(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         if len(appends) < GROUPED:
             return await asyncio.gather(*map(self._outcome, appends))
         try:
             items = [(append, self._codec.derive(append)) for append in appends]
-            return list(await self._writer.do(lambda tx: write_group(tx, items), aside=True))
+            marks = [mark for append in appends for mark in append.marks[:1]]  # a run has one input here
+            return list(await self._writer.do(self._marked(marks, lambda tx: write_group(tx, items)), aside=True))
         except StoreUnavailable as problem:
             return [type(problem)(*problem.args) for _ in appends]  # each caller gets its own exception object
         except Exception as problem:  # noqa: BLE001 - one of them cannot be stored, and nothing was written
             log.info("%d appends cannot be stored together: %s; each is stored by itself", len(appends), problem)
             return await asyncio.gather(*map(self._outcome, appends))
+
+    def _marked(self, marked: Sequence[tuple[int, int]], write: Callable[[Tx], R]) -> Callable[[Tx], R]:
+        """Return what writes appends with their marks."""
+        marks = self._codec.marks
+        if marks is None or not marked:
+            return write
+
+        def write_marked(tx: Tx) -> R:
+            marks.begin(WRITE_SLOT, *marked)
+            try:
+                return write(tx)
+            finally:
+                marks.end(WRITE_SLOT)
+
+        return write_marked
 
     async def _outcome(self, append: Append) -> Appended | Exception:
         try:

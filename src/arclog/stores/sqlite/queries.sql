@@ -95,7 +95,6 @@ ON CONFLICT DO NOTHING
 UPDATE step_runs SET seq1 = value ->> 3, until = value ->> 4, status = value ->> 5
 FROM {each}(?)
 WHERE execution_id = value ->> 0 AND step = value ->> 1 AND run = value ->> 2 AND seq1 IS NULL
-RETURNING execution_id, step, run
 
 -- name: group.stretch_steps
 UPDATE step_runs SET until = value ->> 4

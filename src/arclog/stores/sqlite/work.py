@@ -149,8 +149,8 @@ def _in_lane(tx: Tx, place: tuple[str, ...], head: Waiting, limit: int) -> Itera
 
 def _in_lane_within(tx: Tx, place: tuple[str, ...], within: Scope, limit: int) -> Iterator[Waiting]:
     """Yield a lane's commands whose executions belong to a project and an environment."""
-    given = (*place, within.project, within.environment, limit)
-    yield from map(Waiting._make, tx.execute(SQL["in_lane_within"], given).fetchall())
+    values = (*place, within.project, within.environment, limit)
+    yield from map(Waiting._make, tx.execute(SQL["in_lane_within"], values).fetchall())
 
 
 def _below(tx: Tx, execution_id: int, kinds: frozenset[str], pools: frozenset[str], within: Scope) -> _Candidates:

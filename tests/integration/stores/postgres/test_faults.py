@@ -177,6 +177,7 @@ def lose_before_sending(monkeypatch):
 async def test_a_server_that_hangs_does_not_hang_us(own_server, own, opened):
     store = await opened(own, store__timeout_s=0.3, store__patience_s=0.5, store__connect_timeout_s=1)
     await store.append(creation(1))
+    lanes = [lane for lane in store._writer._lanes if lane is not None]
     await asyncio.to_thread(own_server.freeze)
     try:
         reading = store.execution(1)
@@ -186,6 +187,13 @@ async def test_a_server_that_hangs_does_not_hang_us(own_server, own, opened):
             await store.append(change(1, 1))
     finally:
         await asyncio.to_thread(own_server.thaw)
+    # The append may still be carried out: the server has received it.
+    lost = [lane.name for lane in lanes if lane.lost is not None]
+    assert lost
+    async with asyncio.timeout(FOR_EVER_S):
+        session = f"SELECT FROM pg_stat_activity WHERE application_name IN ({str(lost)[1:-1]})"
+        while own.rows(session):  # noqa: ASYNC110 - another process's doing
+            await asyncio.sleep(0.01)
     head = (await store.execution(1)).head
     assert len(await store.events(1)) == head
     assert (await store.append(change(1, head))).last_seq == head + 1

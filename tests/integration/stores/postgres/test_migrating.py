@@ -24,13 +24,13 @@ WHERE relnamespace = 'arclog'::regnamespace
 ROW = "1, 'RUNNING', NULL, 1, NULL, NULL, false, NULL, false, 'r', 'n', 'p', 1, 'd', 't', 'p', 'e', 1, '', 0"
 
 
-def older(database: Database, runs: int = 50) -> None:
+def older(database: Database, runs: int = 50, schema: int = BEFORE) -> None:
     """As the release before left it."""
     database.rows("CREATE SCHEMA arclog")
-    for _, script in load_migrations(0, "arclog")[:BEFORE]:
+    for _, script in load_migrations(0, "arclog")[:schema]:
         database.rows(script)
     database.rows("CREATE TABLE arclog.schema_version (version int8 NOT NULL, oldest int8 NOT NULL)")
-    database.rows(f"INSERT INTO arclog.schema_version VALUES ({BEFORE}, 2)")
+    database.rows(f"INSERT INTO arclog.schema_version VALUES ({schema}, 2)")
     database.rows(f"INSERT INTO arclog.executions SELECT n, {ROW} FROM generate_series(1000001, {1_000_000 + runs}) n")
 
 
@@ -116,3 +116,13 @@ async def test_a_table_in_use_is_waited_for_without_holding_others_up(postgres: 
         assert not opening.done()
         writer.rollback()
     await opening
+
+
+@pytest.mark.parametrize("crowded", [True, False])
+async def test_a_crowded_pool_goes_on_leaving_notes(postgres: Database, opened: Any, crowded: bool) -> None:
+    older(postgres, runs=0, schema=15)
+    if crowded:
+        postgres.rows("INSERT INTO arclog.crowded VALUES ('default', true)")
+    await opened(postgres)
+    on = "SELECT tgenabled = 'O' FROM pg_trigger WHERE tgrelid = 'arclog.commands'::regclass"
+    assert postgres.rows(on) == [(crowded,)] * 3

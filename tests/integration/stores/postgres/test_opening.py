@@ -203,3 +203,14 @@ async def test_a_table_that_a_newer_server_changes_under_statements_that_are_pre
     assert (await store.execution(1)).head == 2
     assert (await store.execution(1)).head == 2
     assert "does not support prepared statements" not in caplog.text
+
+
+@pytest.mark.parametrize(("processes", "connections"), [(1, 2), (2, 1)])
+async def test_each_of_several_server_processes_appends_over_one_connection(postgres, opened, processes, connections):
+    store = await opened(postgres, server__processes=processes)
+    first = asyncio.ensure_future(store.append(creation(1)))
+    while not store._writer._under_way:  # noqa: ASYNC110 - the writer has no event for it
+        await asyncio.sleep(0)
+    await asyncio.gather(first, *(store.append(creation(n)) for n in range(2, 6)))
+    used = [lane for lane in store._writer._lanes if lane is not None]
+    assert len(used) == connections

@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from arclog.model.config.settings import Settings
-from arclog.ports.storage.store import Appended, NewCommand
+from arclog.ports.storage.store import Appended, NewCommand, Scope
 from arclog.stores.postgres import PostgresStore
 from arclog.wiring.clocks import SystemClock
 from tests.servers.pooler import Pooler
@@ -50,3 +51,21 @@ async def test_a_request_that_got_lost_behind_a_pooler(postgres_server, postgres
         assert (await store.append(change(1, 1))).last_seq == 2
         assert len(await store.events(1)) == 2
         await store.close()
+
+
+async def test_a_pool_becomes_crowded_if_repeatable_read_is_the_default(postgres_server, postgres):
+    """Each transaction begins with a SELECT behind a pooler, and its isolation cannot be changed after that."""
+    [(name,)] = postgres.rows("SELECT quote_ident(current_database())")
+    postgres.rows(f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'")
+    with Pooler(postgres_server, postgres) as pooler:
+        settings = Settings().replaced(store__prepare="never")
+        store = PostgresStore(pooler.dsn, clock=SystemClock(), settings=settings)
+        await store.open()
+        for number in range(1, 41):
+            begin = creation(number)
+            assert begin.new is not None
+            new = replace(begin.new, scope=Scope(f"t{number:02}", "x", "y"))
+            await store.append(replace(begin, new=new, issue=[NewCommand(number * 100, "s", 1, ("noop",))]))
+        await store.claim("w", limit=1, lease_until=1 << 60, kinds=["noop"])
+        await store.close()
+    assert postgres.rows("SELECT 1 FROM arclog.crowded")

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from arclog.model.errors import StoreUnavailable
-from arclog.stores.postgres.executions import Catalog
+from arclog.stores.postgres.executions import Catalog, kept_versions
 from arclog.stores.postgres.part import Shared
+from arclog.testing.virtual import FakeClock
 
 
 class Requests:
@@ -106,16 +107,22 @@ class _Catalog(Catalog):
     """A catalog that counts its transactions."""
 
     def __init__(self) -> None:
+        self.clock = self._clock = FakeClock()
         self._registrations = Shared()
+        self._versions = kept_versions()
         self.transactions: list[str] = []
-        self.is_known = False
+        self.is_known = self.is_scoped = False
 
     async def time(self) -> int:
         return 0
 
     async def _read(self, name: str, *values: Any) -> list[tuple[Any, ...]]:
         self.transactions.append(name)
-        return [(1, b"text", 5, False)] if self.is_known else []
+        return [(1, b"text", 5, self.is_scoped)] if self.is_known else []
+
+    async def _write(self, name: str, *values: Any) -> list[tuple[Any, ...]]:
+        self.transactions.append(name)
+        return []
 
     async def _run(self, calls: Any, *, again: bool = False) -> list[Sequence[Sequence[Any]]]:
         self.transactions.append(calls[-2][0])
@@ -131,7 +138,34 @@ def test_runs_that_start_at_the_same_moment_register_their_playbook_once() -> No
         assert {(record.version, record.source) for record in records} == {(1, "text")}
         assert catalog.transactions == ["version_of", "add_version"]
         catalog.transactions.clear()
-        await asyncio.gather(*(register("d1", "a", b"body", "text", 5, tenant=tenant) for tenant in "tu"))
+        await asyncio.gather(*(register("d1", "a", b"body", "text", 5, tenant=tenant) for tenant in "uv"))
         assert catalog.transactions == ["version_of", "version_of"]
+
+    asyncio.run(run())
+
+
+def test_a_version_is_looked_up_once_a_second() -> None:
+    async def run() -> None:
+        catalog = _Catalog()
+        for _ in range(3):
+            await catalog.register_plan("d1", "a", b"body", "text", 5, tenant="t")
+        assert catalog.transactions == ["version_of", "add_version"]
+        catalog.clock.advance(1.0)
+        record = await catalog.register_plan("d1", "a", b"body", "text", 5, tenant="t")
+        assert (record.version, record.source) == (1, "text")
+        assert catalog.transactions == ["version_of", "add_version", "version_of"]
+
+    asyncio.run(run())
+
+
+def test_a_version_of_a_project_is_looked_up_every_time() -> None:
+    """Who registers it next may use it, too."""
+
+    async def run() -> None:
+        catalog = _Catalog()
+        catalog.is_known = catalog.is_scoped = True
+        for project in ("p", "q"):
+            await catalog.register_plan("d1", "a", b"body", "text", 5, tenant="t", project=project)
+        assert catalog.transactions == ["version_of", "add_scope"] * 2
 
     asyncio.run(run())

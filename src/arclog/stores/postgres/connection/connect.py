@@ -154,7 +154,7 @@ async def check(connection: AsyncConnection[Any], address: Address) -> int:
 # waiting transactions.
 
 #: number of the newest migration
-SCHEMA = 15
+SCHEMA = 16
 #: class of the advisory lock for migrations
 _LOCK_CLASS = 1634886666
 #: how long a migration waits for tables in use

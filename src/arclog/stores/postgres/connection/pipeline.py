@@ -79,9 +79,9 @@ def packed(values: Iterable[Any]) -> list[bytes | None]:
 class _Packed(dict[type, Callable[[Any], bytes | None]]):
     def __missing__(self, kind: type) -> Callable[[Any], bytes | None]:
         """Return the encoder of a base class."""
-        for known in kind.__mro__:
-            if known in self:
-                return self.setdefault(kind, self[known])
+        for base in kind.__mro__:
+            if base in self:
+                return self.setdefault(kind, self[base])
         raise TypeError(f"a {kind.__name__} cannot be a parameter")
 
 

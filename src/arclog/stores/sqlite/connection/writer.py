@@ -385,12 +385,12 @@ class Writer:
             self._connection.execute("PRAGMA synchronous = FULL")
 
     def _refused(self, error: BaseException, group: list[Work]) -> list[Answer]:
-        known = translated(error, self._path, self._busy_timeout_s)
-        if isinstance(known, Damaged):
-            self._damage = known
+        failure = translated(error, self._path, self._busy_timeout_s)
+        if isinstance(failure, Damaged):
+            self._damage = failure
         answers: list[Answer] = []
         for _, future in group:
-            problem = type(known)(*known.args)  # each caller gets its own exception object
+            problem = type(failure)(*failure.args)  # each caller gets its own exception object
             problem.__cause__ = error
             answers.append((future, None, problem))
         return answers
@@ -442,8 +442,8 @@ class Writer:
             self._connection.set_busy_timeout(self.READERS_MS if pages > 2 * self.CHECKPOINT_PAGES else 0)
             self._connection.wal_checkpoint(None, apsw.SQLITE_CHECKPOINT_RESTART)
         except apsw.Error as error:
-            if isinstance(known := translated(error, self._path), Damaged):
-                self._damage = known
+            if isinstance(failure := translated(error, self._path), Damaged):
+                self._damage = failure
         finally:
             self._connection.set_busy_timeout(0)
         self._raises = True

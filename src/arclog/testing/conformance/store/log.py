@@ -38,8 +38,8 @@ class _Marks:
         self.begun: list[tuple[int, int]] = []
         self.slots: set[int] = set()
 
-    def begin(self, slot: int, execution_id: int, work: int) -> None:
-        self.begun.append((execution_id, work))
+    def begin(self, slot: int, *marks: tuple[int, int]) -> None:
+        self.begun += marks
         self.slots.add(slot)
 
     def end(self, slot: int) -> None:
@@ -62,20 +62,20 @@ class LogRules(Rules):
     async def test_an_append_has_its_mark_while_it_is_encoded(self, world: World) -> None:
         marks = _Marks()
         await world.store.keep_marks(marks)
-        first = await world.create(mark=(-5, 11))
+        first = await world.create(marks=[(-5, 11), (-5, 12)])
         await world.add(first, 1, event("step.scheduled", "a", 1))
-        assert set(marks.begun) == {(-5, 11)}, "an append without a mark writes none"
+        assert set(marks.begun) == {(-5, 11), (-5, 12)}, "an append without a mark writes none"
         second = await world.create()
         await world.store.append_all(
             [
-                world.change(run, head, event("workflow.started"), mark=(run, 3))
+                world.change(run, head, event("workflow.started"), marks=[(run, 3)])
                 for run, head in ((first, 2), (second, 1))
             ]
         )
-        assert set(marks.begun) == {(-5, 11), (first, 3), (second, 3)}
+        assert set(marks.begun) == {(-5, 11), (-5, 12), (first, 3), (second, 3)}
         large = event("step.scheduled", "b", 1, payload={"args": {"a": "x" * 9000}})
         with pytest.raises(EventTooLarge):
-            await world.store.append(world.change(first, 3, large, mark=(first, 4), max_event_bytes=1000))
+            await world.store.append(world.change(first, 3, large, marks=[(first, 4)], max_event_bytes=1000))
         assert marks.begun[-1] == (first, 4)
         assert marks.slots == set(), "no mark is left"
 
