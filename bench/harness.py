@@ -26,12 +26,12 @@ Sample = dict[str, Any]
 
 
 class Wrong(Exception):
-    """A workload came to a wrong result: its figures are worth nothing."""
+    """A workload produced a wrong result, so its figures are not valid."""
 
 
-def expect(what: str, found: object, wanted: object) -> None:
-    if found != wanted:
-        raise Wrong(f"{what}: {found!r}, and not {wanted!r}")
+def expect(what: str, actual: object, wanted: object) -> None:
+    if actual != wanted:
+        raise Wrong(f"{what}: got {actual!r}, expected {wanted!r}")
 
 
 # ── what is reported ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -56,9 +56,9 @@ class Goal:
         return value <= self.bound if self.sign == "<=" else value >= self.bound
 
     def verdict(self, spread: Spread) -> str:
-        """Only what every round says is said."""
-        each = {self.met(value) for value in (spread.value, spread.low, spread.high)}
-        return "unclear: rounds disagree" if len(each) > 1 else "met" if each.pop() else "MISSED"
+        """Return whether the goal is met, or that the rounds disagree."""
+        verdicts = {self.met(value) for value in (spread.value, spread.low, spread.high)}
+        return "unclear: rounds disagree" if len(verdicts) > 1 else "met" if verdicts.pop() else "MISSED"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Line:
 
 @dataclass
 class Findings:
-    """What a workload found out: ratios and goals first, then the figures they come from."""
+    """The result of a workload: ratios and goals first, then the figures that they come from."""
 
     workload: str
     title: str
@@ -153,17 +153,17 @@ class Ran:
 def run(command: list[str], folder: str, **variables: str) -> Ran:
     """Run a program in `folder`, away from the settings of whoever started us; Wrong unless it exits with 0."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("ARCLOG_", "DBOS", "PYTHON"))}
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complaints:
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as complaints:
         started = time.perf_counter()
         env.update(variables, BENCH_T0=repr(time.time()))
         process = subprocess.Popen(
-            command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=said, stderr=complaints
+            command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=complaints
         )
         code, rss_kib = _reap(process)
         wall_s = time.perf_counter() - started
-        said.seek(0)
+        output.seek(0)
         complaints.seek(0)
-        stdout = said.read()
+        stdout = output.read()
         if code:
             tail = "\n".join((complaints.read() + stdout).strip().splitlines()[-15:])
             raise Wrong(f"{' '.join(command)} exited with {code}:\n{tail}")

@@ -13,9 +13,9 @@ DBOS_GOAL = Goal(">=", 3.0)
 
 
 def measure(options: Options) -> Findings:
-    found = Findings("P2", "chain: sequential noop steps in one run, every step durable (PostgreSQL, fsync on)")
+    findings = Findings("P2", "chain: sequential noop steps in one run, every step durable (PostgreSQL, fsync on)")
     if not postgres_is_there():
-        return missing(found)
+        return missing(findings)
     steps = options.size(1000, 20)
     with postgres(options.folder) as dsn:
         databases = Databases(dsn, options)
@@ -29,14 +29,14 @@ def measure(options: Options) -> Findings:
             )
         taken = interleaved(options.size(options.repeat, 1), contenders)
     ours = taken["arclog"]
-    found.ratios.append(Line(f"arclog ÷ floor, {steps} steps", ours.over(taken["floor"], "run_s"), "×", FLOOR_GOAL))
+    findings.ratios.append(Line(f"arclog ÷ floor, {steps} steps", ours.over(taken["floor"], "run_s"), "×", FLOOR_GOAL))
     if "DBOS" in taken:
-        found.ratios.append(Line(f"DBOS ÷ arclog, {steps} steps", taken["DBOS"].over(ours, "run_s"), "×", DBOS_GOAL))
+        findings.ratios.append(Line(f"DBOS ÷ arclog, {steps} steps", taken["DBOS"].over(ours, "run_s"), "×", DBOS_GOAL))
     for name, samples in taken.items():
-        found.figures.append(Line(f"{name}, a step", samples.of("run_s", 1000 / steps), "ms", digits=3))
-        found.figures.append(Line(f"{name}, CPU a step", samples.of("cpu_s", 1000 / steps), "ms", digits=3))
-    found.figures.append(Line("arclog, gap between steps (W5)", ours.of("gap_ms"), "ms", digits=3))
-    return found
+        findings.figures.append(Line(f"{name}, a step", samples.of("run_s", 1000 / steps), "ms", digits=3))
+        findings.figures.append(Line(f"{name}, CPU a step", samples.of("cpu_s", 1000 / steps), "ms", digits=3))
+    findings.figures.append(Line("arclog, gap between steps (W5)", ours.of("gap_ms"), "ms", digits=3))
+    return findings
 
 
 def floor(folder: str, steps: int, dsn: str) -> Sample:

@@ -13,9 +13,9 @@ DBOS_GOAL = Goal(">=", 10.0)
 
 
 def measure(options: Options) -> Findings:
-    found = Findings("P3", "loop: noop items in one run, parallel with max_in_flight 10 (PostgreSQL, fsync on)")
+    findings = Findings("P3", "loop: noop items in one run, parallel with max_in_flight 10 (PostgreSQL, fsync on)")
     if not postgres_is_there():
-        return missing(found)
+        return missing(findings)
     items = options.size(1000, 50)
     text = parallel_loop(items)
     with postgres(options.folder) as dsn:
@@ -30,7 +30,7 @@ def measure(options: Options) -> Findings:
         taken = interleaved(options.size(options.repeat, 1), contenders)
     if "DBOS" in taken:
         ratio = taken["DBOS"].over(taken["arclog"], "run_s")
-        found.ratios.append(Line(f"DBOS ÷ arclog, {items} items", ratio, "×", DBOS_GOAL))
+        findings.ratios.append(Line(f"DBOS ÷ arclog, {items} items", ratio, "×", DBOS_GOAL))
     for name, samples in taken.items():
-        found.figures.append(Line(f"{name}, {items} items", w3_loop.pace(samples, items), "items/s", digits=0))
-    return found
+        findings.figures.append(Line(f"{name}, {items} items", w3_loop.pace(samples, items), "items/s", digits=0))
+    return findings

@@ -14,9 +14,9 @@ STEPS = 10
 
 
 def measure(options: Options) -> Findings:
-    found = Findings("P4", f"many runs: of {STEPS} steps each, and of one, at the same time (PostgreSQL, fsync on)")
+    findings = Findings("P4", f"many runs: of {STEPS} steps each, and of one, at the same time (PostgreSQL, fsync on)")
     if not postgres_is_there():
-        return missing(found)
+        return missing(findings)
     runs, short = options.size(1000, 10), options.size(200, 10)
     with postgres(options.folder) as dsn:
         databases = Databases(dsn, options)
@@ -34,19 +34,19 @@ def measure(options: Options) -> Findings:
             )
         taken = interleaved(options.size(options.repeat, 1), contenders)
     steps = _rate(taken["chains"], runs * STEPS)
-    found.ratios.append(Line(f"arclog, {runs} executions at the same time", steps, "steps/s", STEPS_GOAL, digits=0))
+    findings.ratios.append(Line(f"arclog, {runs} executions at the same time", steps, "steps/s", STEPS_GOAL, digits=0))
     ours = _rate(taken["arclog"], short)
-    found.ratios.append(Line(f"arclog, {short} one-step runs", ours, "runs/s", RUNS_GOAL, digits=0))
-    found.figures.append(
+    findings.ratios.append(Line(f"arclog, {short} one-step runs", ours, "runs/s", RUNS_GOAL, digits=0))
+    findings.figures.append(
         Line(
             f"arclog, {runs} executions, CPU a step", taken["chains"].of("cpu_s", 1000 / (runs * STEPS)), "ms", digits=3
         )
     )
     if "DBOS" in taken:
         ratio = taken["DBOS"].over(taken["arclog"], "run_s")
-        found.ratios.append(Line(f"DBOS ÷ arclog, {short} one-step runs", ratio, "×"))
-        found.figures.append(Line(f"DBOS, {short} one-step runs", _rate(taken["DBOS"], short), "runs/s", digits=0))
-    return found
+        findings.ratios.append(Line(f"DBOS ÷ arclog, {short} one-step runs", ratio, "×"))
+        findings.figures.append(Line(f"DBOS, {short} one-step runs", _rate(taken["DBOS"], short), "runs/s", digits=0))
+    return findings
 
 
 def _rate(taken: Samples, count: int) -> Spread:

@@ -18,9 +18,9 @@ STEPS = 40
 
 
 def measure(options: Options) -> Findings:
-    found = Findings("P5", "cluster: PostgreSQL (fsync on), NATS JetStream, servers and workers as processes")
+    findings = Findings("P5", "cluster: PostgreSQL (fsync on), NATS JetStream, servers and workers as processes")
     if not postgres_is_there() or importlib.util.find_spec("nats") is None:
-        return missing(found)
+        return missing(findings)
     steps, runs = options.size(500, 20), options.size(120, 4)
     with postgres(options.folder) as dsn, nats() as bus:
         databases = Databases(dsn, options)
@@ -30,14 +30,16 @@ def measure(options: Options) -> Findings:
         one = databases.contender(lambda folder, url: servers(folder, 1, runs, url, bus))
         two = databases.contender(lambda folder, url: servers(folder, 2, runs, url, bus))
         taken = interleaved(options.size(options.repeat, 1), {"gap": gap, "one": one, "two": two})
-    found.ratios.append(Line(f"step to step, {steps} steps, p50 (W5)", taken["gap"].of("step_p50_ms"), "ms", GAP_GOAL))
+    findings.ratios.append(
+        Line(f"step to step, {steps} steps, p50 (W5)", taken["gap"].of("step_p50_ms"), "ms", GAP_GOAL)
+    )
     faster = taken["one"].over(taken["two"], "run_s")
-    found.ratios.append(Line("two servers ÷ one, runs a second", faster, "×", TWO_GOAL))
-    found.figures.append(Line(f"step to step, {steps} steps, p95", taken["gap"].of("step_p95_ms"), "ms"))
+    findings.ratios.append(Line("two servers ÷ one, runs a second", faster, "×", TWO_GOAL))
+    findings.figures.append(Line(f"step to step, {steps} steps, p95", taken["gap"].of("step_p95_ms"), "ms"))
     for name in ("one", "two"):
         pace = spread([runs * STEPS / sample["run_s"] for sample in taken[name].samples])
-        found.figures.append(Line(f"{name} server(s), each with its worker", pace, "steps/s", digits=0))
-    return found
+        findings.figures.append(Line(f"{name} server(s), each with its worker", pace, "steps/s", digits=0))
+    return findings
 
 
 def servers(folder: str, count: int, runs: int, url: str, bus: str) -> Sample:

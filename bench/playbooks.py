@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from bench.harness import Sample, expect
 
 HEAD = "apiVersion: noetl.io/v10\nkind: Playbook\nmetadata: {name: bench}\nworkflow:\n"
+ROUTED = HEAD.replace(
+    "workflow:\n",
+    "workload: {limit: 100, orders: [{id: 1, customer: ada, total: 120}, {id: 2, customer: bob, total: 80}, "
+    "{id: 3, customer: eve, total: 300}]}\nworkflow:\n",
+)
 NOOP = "    tool: {kind: noop}\n"
 PYTHON = "    tool:\n      kind: python\n      code: |\n        def main():\n            return 1\n"
 
@@ -16,6 +23,28 @@ def chain(steps: int, tool: str = NOOP) -> str:
     for number, following in enumerate(names[1:]):
         parts[number] += f"    next: {{arcs: [{{step: {following}}}]}}\n"
     return HEAD + "".join(parts)
+
+
+def routed_chain(steps: int) -> str:
+    """Steps one after the other. After each, the server evaluates conditions over the workload and the arguments of the next."""
+    names = ["start", *(f"s{number}" for number in range(1, steps))]
+    parts = [f"  - step: {name}\n{NOOP}{_routes(following)}" for name, following in pairwise(names)]
+    return ROUTED + "".join(parts) + f"  - step: {names[-1]}\n{NOOP}  - step: review\n{NOOP}"
+
+
+def _routes(following: str) -> str:
+    large = "workload.orders | selectattr('total', 'gt', workload.limit)"
+    return f"""    next:
+      arcs:
+        - {{step: review, when: "{{{{ {large} | list | length > 2 }}}}"}}
+        - step: {following}
+          when: "{{{{ {large} | list | length <= 2 }}}}"
+          args:
+            customers: "{{{{ {large} | map(attribute='customer') | list }}}}"
+            total: "{{{{ workload.orders | map(attribute='total') | sum }}}}"
+            label: "round {{{{ (args.round | default(0)) + 1 }}}} of {{{{ workload.orders | length }}}} orders"
+            round: "{{{{ (args.round | default(0)) + 1 }}}}"
+"""
 
 
 def loop(items: int, tool: str = NOOP) -> str:

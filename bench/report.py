@@ -53,16 +53,16 @@ def as_json(findings: list[Findings], machine: dict[str, str], problems: list[st
 def _warnings(machine: dict[str, str]) -> list[str]:
     load, cores = float(machine.get("load before", 0)), int(machine.get("cores", 1))
     slowest = max(map(int, re.findall(r"(\d+) µs", machine.get("fdatasync", ""))), default=0)
-    found: list[str] = []
+    warnings: list[str] = []
     if load > cores / 4:
-        found.append(
-            f"the machine was busy before we began (load {load:.2f}, {cores} cores): measure again, no goal counts"
+        warnings.append(
+            f"the machine was busy before the benchmarks began (load {load:.2f}, {cores} cores): measure again, no goal counts"
         )
     if slowest > SLOW_DISK_US:
-        found.append(
+        warnings.append(
             f"an fdatasync takes {slowest} µs (slow disk, or others on the cores): it hides what the engine costs"
         )
-    return found
+    return warnings
 
 
 def _table(rows: Iterable[tuple[str, Line]], *, with_goal: bool = False) -> list[str]:

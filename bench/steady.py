@@ -2,7 +2,9 @@
 
 A server on SQLite takes so many runs a second and forgets those that ended longer ago than the retention. Every few seconds the
 size of its file and of its write-ahead log, its memory and the latencies of runs are noted; at the end it is said whether the
-goals were met, and all of it is drawn. Then the load ends and all runs are collected: how fast, beside the rate of the load.
+goals were met, and all of it is drawn. The server measures what its collections hold (bench/children/run_steady.py): the event loop
+and the writer, at most 10 ms at a time, and how many runs a second they remove meanwhile. Then the load ends and all runs are
+collected: how fast, beside the rate of the load.
 Exit code 1 when a run did not complete; never because of a figure.
 """
 
@@ -30,7 +32,9 @@ GC_EVERY_S = 10.0
 STEPS = 3
 #: runs under way at most: a machine that is too slow for the rate shows it by `runs/s`
 AT_A_TIME = 64
-FILE_GOAL, WAL_GOAL_MIB, PACE_GOAL = 1.2, 64.0, 2.0
+FILE_GOAL, WAL_GOAL_MIB, PACE_GOAL, HOLD_GOAL_MS = 1.2, 64.0, 2.0, 10.0
+#: the server that is measured
+_SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "children", "run_steady.py")
 PLAYBOOK = "metadata: {name: steady}\nworkflow:\n" + "".join(
     f"  - step: s{number}\n    tool: {{kind: noop}}\n"
     + (f"    next: {{arcs: [{{step: s{number + 1}}}]}}\n" if number + 1 < STEPS else "")
@@ -56,27 +60,29 @@ def main(argv: list[str]) -> int:
     options = _arguments(argv)
     about = machine.machine(options.dir)
     with tempfile.TemporaryDirectory(dir=options.dir or None, prefix="arclog-bench-") as folder:
-        samples, failed, pace = asyncio.run(_measure(os.path.join(folder, "home"), options))
-    print(report(samples, failed, pace, options.rate, about))
+        samples, failed, holds, pace = asyncio.run(_measure(folder, options))
+    print(report(samples, failed, holds, pace, options.rate, about))
     if options.svg:
         with open(options.svg, "w", encoding="utf-8") as file:
             file.write(drawn(samples, options.rate))
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(
-                {"machine": about, "gc_per_s": pace, "samples": [asdict(sample) for sample in samples]}, file, indent=1
-            )
+            seen = [asdict(sample) for sample in samples]
+            json.dump({"machine": about, "gc_per_s": pace, "collections": holds, "samples": seen}, file, indent=1)
     return 1 if failed else 0
 
 
-async def _measure(home: str, options: argparse.Namespace) -> tuple[list[Sample], Counter[str], float]:
+async def _measure(
+    folder: str, options: argparse.Namespace
+) -> tuple[list[Sample], Counter[str], dict[str, Any] | None, float]:
+    home, figures = os.path.join(folder, "home"), os.path.join(folder, "figures.json")
     env = {name: value for name, value in os.environ.items() if not name.startswith("ARCLOG_")}
     env |= {
         "ARCLOG_HOME": home,
         "ARCLOG_STORE_RETENTION_S": str(options.retention),
         "ARCLOG_GC_EVERY_S": str(min(GC_EVERY_S, options.retention)),
     }
-    command = [sys.executable, "-m", "arclog", "up", "--port", "0", "--json"]
+    command = [sys.executable, _SERVER, figures, "up", "--port", "0", "--json"]
     pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     server = await asyncio.create_subprocess_exec(*command, env=env, stdout=pipe, stderr=nowhere)
     assert server.stdout is not None
@@ -88,7 +94,8 @@ async def _measure(home: str, options: argparse.Namespace) -> tuple[list[Sample]
         server.terminate()
         await server.wait()
     await draining
-    return samples, failed, await asyncio.to_thread(_collected, home, env)
+    holds = await asyncio.to_thread(_holds, figures)
+    return samples, failed, holds, await asyncio.to_thread(_collected, home, env)
 
 
 async def _load(url: str, home: str, pid: int, options: argparse.Namespace) -> tuple[list[Sample], Counter[str]]:
@@ -153,6 +160,15 @@ def _seen(at_s: float, home: str, pid: int, latencies: Sequence[float], runs: in
     return Sample(at_s, os.path.getsize(file) / _MIB, wal / _MIB, live / _MIB, memory / _MIB, runs, p50, p99)
 
 
+def _holds(file: str) -> dict[str, Any] | None:
+    """The figures of the server's collections; None if there was none."""
+    if not os.path.exists(file):
+        return None
+    with open(file, encoding="utf-8") as text:
+        figures: dict[str, Any] = json.load(text)
+    return figures
+
+
 def _collected(home: str, env: dict[str, str]) -> float:
     """Runs that `arclog gc` forgets in a second when it has to forget all of them."""
     import apsw
@@ -174,7 +190,14 @@ def _collected(home: str, env: dict[str, str]) -> float:
     return float((before - left) / took)
 
 
-def report(samples: Sequence[Sample], failed: Counter[str], pace: float, rate: float, about: dict[str, str]) -> str:
+def report(
+    samples: Sequence[Sample],
+    failed: Counter[str],
+    holds: dict[str, Any] | None,
+    pace: float,
+    rate: float,
+    about: dict[str, str],
+) -> str:
     last = samples[-1]
     largest_wal = max(sample.wal_mib for sample in samples)
     lines = [
@@ -187,13 +210,40 @@ def report(samples: Sequence[Sample], failed: Counter[str], pace: float, rate: f
         "",
         _verdict("file ÷ live data at the end", last.file_mib / last.live_mib, FILE_GOAL, "×"),
         _verdict("largest write-ahead log", largest_wal, WAL_GOAL_MIB, "MiB"),
-        _verdict("collecting all ÷ the load's rate", pace / rate, PACE_GOAL, "×", least=True),
+        *_of_collections(holds, rate),
+        _verdict("collecting all after the load ÷ the load's rate", pace / rate, PACE_GOAL, "×", least=True),
         f"runs that did not complete: {failed.total()}",
         *(f"  {count} × {reason}" for reason, count in failed.most_common()),
         "",
         *(f"{name} {value}" for name, value in about.items()),
     ]
     return "\n".join(lines)
+
+
+def _of_collections(holds: dict[str, Any] | None, rate: float) -> list[str]:
+    """What the collections of the server held, and how fast they were."""
+    if holds is None or not holds["collected"]:
+        return ["collections under load: none removed a run; the run has to last longer than the retention"]
+    during, otherwise = holds["collecting"], holds["otherwise"]
+    ms, long = 1000, f"{holds['long_transactions']} of {holds['transactions']}"
+    return [
+        _verdict("longest hold of the event loop in a collection", during["longest_s"] * ms, HOLD_GOAL_MS, "ms"),
+        *(
+            f"  {when}: longest {held['longest_s'] * ms:.1f} ms, of processor time {held['longest_cpu_s'] * ms:.1f} ms; "
+            f"{held['long']} of more than {HOLD_GOAL_MS:g} ms in {held['seconds']:.1f} s"
+            for when, held in (("in collections", during), ("between collections", otherwise))
+        ),
+        _verdict("longest transaction of a collection", holds["longest_transaction_s"] * ms, HOLD_GOAL_MS, "ms"),
+        f"  of processor time {holds['longest_transaction_cpu_s'] * ms:.1f} ms; {long} took more than {HOLD_GOAL_MS:g} ms",
+        _verdict(
+            "collecting under load ÷ the load's rate",
+            holds["collected"] / holds["collecting_s"] / rate,
+            PACE_GOAL,
+            "×",
+            least=True,
+        ),
+        f"  {holds['collected']} runs in {holds['collections']} collections of {holds['collecting_s']:.1f} s in all",
+    ]
 
 
 def _verdict(what: str, value: float, goal: float, unit: str, *, least: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Two revisions by turns: ./x bench versus REVISION [W1 W2 W3 P2 P4] [--rounds N] [--markdown] [--dir FOLDER]
+"""Two revisions by turns: ./x bench versus REVISION [W1 W2 W3 W7 P2 P4] [--rounds N] [--markdown] [--dir FOLDER]
 
 The benchmarks of a revision are run by its own `./x bench` in a clone of its own, one round at a time, alternating with those of this
 tree, so that a slow hour of the machine affects both. Figures and goals that both revisions report by the same name are compared.
@@ -20,8 +20,10 @@ from typing import NamedTuple
 from bench.harness import ROOT
 from bench.machine import machine
 
-#: What a step, an item, a run and a start cost.
-WORKLOADS = ("W1", "W2", "W3", "P2", "P4")
+#: What a step, an item, a python task, a run and a start cost.
+WORKLOADS = ("W1", "W2", "W3", "W7", "P2", "P4")
+#: The first words of figures about arclog. Others are about what it is compared with.
+OURS = ("arclog", "python", "task duration less")
 TIMEOUT_S = 1800.0
 
 
@@ -85,7 +87,7 @@ def report(
             f"{_best(figure, now) / _best(figure, before):.2f}",
         ]
         for figure, (before, now) in values.items()
-        if before and now and median(before) and figure.what.startswith("arclog")
+        if before and now and median(before) and figure.what.startswith(OURS)
     ]
     facts = "; ".join(f"{name} {value}" for name, value in about.items())
     if markdown:

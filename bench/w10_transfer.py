@@ -26,9 +26,9 @@ GOAL = Goal("<=", 2.0)
 
 def measure(options: Options) -> Findings:
     rows = options.size(1_000_000, 2_000)
-    found = Findings("W10", f"transfer: {rows:,} rows of four columns from SQLite to PostgreSQL, in one transaction")
+    findings = Findings("W10", f"transfer: {rows:,} rows of four columns from SQLite to PostgreSQL, in one transaction")
     if not postgres_is_there():
-        return missing(found)
+        return missing(findings)
     with tempfile.TemporaryDirectory(dir=options.folder or None, prefix="arclog-bench-") as folder:
         file = os.path.join(folder, "source.db")
         child("run_copy.py", "fill", file, str(rows), folder=folder)
@@ -42,8 +42,8 @@ def measure(options: Options) -> Findings:
                 },
             )
     ours, bare = taken["transfer"], taken["copy"]
-    found.ratios.append(Line("a run with one transfer ÷ a bare COPY script", ours.over(bare, "run_s"), "×", GOAL))
-    found.figures += [
+    findings.ratios.append(Line("a run with one transfer ÷ a bare COPY script", ours.over(bare, "run_s"), "×", GOAL))
+    findings.figures += [
         Line("a run with one transfer", ours.of("run_s"), "s"),
         Line("the transfer's task", ours.of("first_task_ms", 0.001), "s"),
         Line("a bare COPY script, connecting included", bare.of("run_s"), "s"),
@@ -51,7 +51,7 @@ def measure(options: Options) -> Findings:
         Line("peak memory, transfer", ours.of("rss_mib"), "MiB", digits=0),
         Line("peak memory, script", bare.of("rss_mib"), "MiB", digits=0),
     ]
-    return found
+    return findings
 
 
 def _each(spread: Spread, rows: int) -> Spread:
@@ -78,7 +78,7 @@ def copy(folder: str, file: str, dsn: str, rows: int) -> Sample:
 
 
 def _same(folder: str, dsn: str, table: str, rows: int) -> None:
-    found = child("run_copy.py", "look", dsn, table, folder=folder)["found"]
+    sums = child("run_copy.py", "look", dsn, table, folder=folder)["found"]
     names = sum(len(f"name of row {n}") for n in range(rows))
     wanted = [rows, rows * (rows - 1) // 2, rows * (rows - 1) / 16, (rows + 2) // 3, names]
-    expect(f"rows and sums of {table}", found, wanted)
+    expect(f"rows and sums of {table}", sums, wanted)

@@ -9,15 +9,15 @@ GOAL = Goal("<=", 0.30)
 
 def measure(options: Options) -> Findings:
     steps = options.size(500, 50)
-    found = Findings("W11", f"check: a playbook of {steps} steps, three templates each, in a fresh process")
+    findings = Findings("W11", f"check: a playbook of {steps} steps, three templates each, in a fresh process")
     contenders = {"arclog": in_new_folder(options, lambda folder: arclog(folder, steps))}
     ours = interleaved(options.size(2 * options.repeat + 1, 1), contenders)["arclog"]
-    found.ratios.append(Line("check, without start-up", ours.of("check_s"), "s", GOAL))
-    found.ratios.append(Line("check ÷ the YAML parser alone", ours.of("ratio"), "×"))
-    found.figures.append(Line("check", ours.of("check_s", 1000), "ms", digits=0))
-    found.figures.append(Line("the YAML parser alone (CSafeLoader)", ours.of("yaml_s", 1000), "ms", digits=0))
-    found.figures.append(Line("lines of YAML", ours.of("lines"), "", digits=0))
-    return found
+    findings.ratios.append(Line("check, without start-up", ours.of("check_s"), "s", GOAL))
+    findings.ratios.append(Line("check ÷ the YAML parser alone", ours.of("ratio"), "×"))
+    findings.figures.append(Line("check", ours.of("check_s", 1000), "ms", digits=0))
+    findings.figures.append(Line("the YAML parser alone (CSafeLoader)", ours.of("yaml_s", 1000), "ms", digits=0))
+    findings.figures.append(Line("lines of YAML", ours.of("lines"), "", digits=0))
+    return findings
 
 
 def arclog(folder: str, steps: int) -> Sample:

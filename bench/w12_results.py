@@ -10,7 +10,7 @@ FLAT = Goal("<=", 64.0)
 
 def measure(options: Options) -> Findings:
     size = options.size(1024, 16)
-    found = Findings("W12", f"results: {size} MiB of JSON-like data into the result store")
+    findings = Findings("W12", f"results: {size} MiB of JSON-like data into the result store")
     taken = interleaved(
         options.size(options.repeat, 1),
         {
@@ -20,11 +20,11 @@ def measure(options: Options) -> Findings:
         },
     )
     arclog, zstd, rows = taken["arclog"], taken["zstd"], taken["rows"]
-    found.ratios.append(Line("arclog ÷ zstd alone", arclog.over(zstd, "store_s"), "×", GOAL))
-    found.ratios.append(Line("arclog as a list of rows ÷ zstd alone", rows.over(zstd, "store_s"), "×"))
+    findings.ratios.append(Line("arclog ÷ zstd alone", arclog.over(zstd, "store_s"), "×", GOAL))
+    findings.ratios.append(Line("arclog as a list of rows ÷ zstd alone", rows.over(zstd, "store_s"), "×"))
     more = arclog.of("rss_mib").value - zstd.of("rss_mib").value
-    found.ratios.append(Line("peak memory over that of zstd alone", spread([more]), "MiB", FLAT))
-    found.figures += [
+    findings.ratios.append(Line("peak memory over that of zstd alone", spread([more]), "MiB", FLAT))
+    findings.figures += [
         Line("arclog, bytes", arclog.of("store_s"), "s"),
         Line("arclog, bytes, CPU", arclog.of("cpu_s"), "s"),
         Line("arclog, a list of rows, item by item", rows.of("store_s"), "s"),
@@ -34,8 +34,10 @@ def measure(options: Options) -> Findings:
         Line("zstd alone, on the disk", zstd.of("stored", 1 / (1 << 20)), "MiB", digits=1),
         Line("arclog, peak memory", arclog.of("rss_mib"), "MiB", digits=0),
     ]
-    found.notes.append("arclog packs parts of 1 MiB on several threads and hashes beside them; zstd alone packs on one")
-    return found
+    findings.notes.append(
+        "arclog packs parts of 1 MiB on several threads and hashes beside them; zstd alone packs on one"
+    )
+    return findings
 
 
 def stored(folder: str, way: str, size: int) -> Sample:

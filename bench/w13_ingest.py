@@ -31,7 +31,7 @@ IN_A_BATCH = 500
 
 
 def measure(options: Options) -> Findings:
-    found = Findings("W13", f"ingest: POST /api/events over {CONNECTIONS} connections, into the log of one run")
+    findings = Findings("W13", f"ingest: POST /api/events over {CONNECTIONS} connections, into the log of one run")
     many, single = options.size(40_000, 400), options.size(4_000, 100)
     taken = interleaved(
         options.size(options.repeat, 1),
@@ -42,15 +42,15 @@ def measure(options: Options) -> Findings:
         },
     )
     alone = taken["bare"].over(taken["singly"], "send_s")
-    found.ratios += [
+    findings.ratios += [
         Line("arclog's rate, singly ÷ a bare FastAPI POST's", alone, "×", SINGLY),
         Line(f"arclog, {many} events in batches of {IN_A_BATCH}", _rate(taken["batched"], many), "1/s", BATCHED, 0),
     ]
-    found.figures += [
+    findings.figures += [
         Line(f"arclog, {single} events singly", _rate(taken["singly"], single), "1/s", digits=0),
         Line(f"bare FastAPI, {single} POSTs, nothing stored", _rate(taken["bare"], single), "1/s", digits=0),
     ]
-    return found
+    return findings
 
 
 def _rate(taken: Samples, count: int) -> Spread:

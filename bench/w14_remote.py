@@ -11,15 +11,15 @@ GOAL = Goal("<=", 10.0)
 
 
 def measure(options: Options) -> Findings:
-    found = Findings("W14", "remote: sequential noop steps, a server and a worker over HTTP, every step durable")
+    findings = Findings("W14", "remote: sequential noop steps, a server and a worker over HTTP, every step durable")
     steps = 20 if options.quick else 500
     taken = interleaved(
         options.size(options.repeat, 1), {"arclog": in_new_folder(options, lambda folder: arclog(folder, steps))}
     )["arclog"]
-    found.ratios.append(Line(f"step to step, {steps} steps, p50", taken.of("step_p50_ms"), "ms", GOAL))
-    found.figures.append(Line(f"step to step, {steps} steps, p95", taken.of("step_p95_ms"), "ms"))
-    found.figures.append(Line(f"whole run, {steps} steps, a step", taken.of("run_s", 1000 / steps), "ms"))
-    return found
+    findings.ratios.append(Line(f"step to step, {steps} steps, p50", taken.of("step_p50_ms"), "ms", GOAL))
+    findings.figures.append(Line(f"step to step, {steps} steps, p95", taken.of("step_p95_ms"), "ms"))
+    findings.figures.append(Line(f"whole run, {steps} steps, a step", taken.of("run_s", 1000 / steps), "ms"))
+    return findings
 
 
 def arclog(folder: str, steps: int, **variables: str) -> Sample:

@@ -12,7 +12,7 @@ RUNS_AT_A_TIME = 8
 
 def measure(options: Options) -> Findings:
     clients, asked = options.size(200, 5), options.size(1000, 20)
-    found = Findings(
+    findings = Findings(
         "W15", f"server: {clients} clients follow one run; {asked} status requests beside {RUNS_AT_A_TIME} runs"
     )
     taken = interleaved(
@@ -23,13 +23,13 @@ def measure(options: Options) -> Findings:
         },
     )
     told, answered = taken["streams"], taken["status"]
-    found.figures += [
+    findings.figures += [
         Line("status under load, p99", answered.of("p99_ms"), "ms", GOAL),
         Line("status under load, p50", answered.of("p50_ms"), "ms"),
         Line("runs of 21 steps beside it", answered.of("runs_per_s"), "1/s", digits=1),
         Line(f"approval to the end of the last of {clients} streams", told.of("last_s", 1000), "ms", digits=0),
     ]
-    return found
+    return findings
 
 
 def streams(folder: str, clients: int) -> Sample:

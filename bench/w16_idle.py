@@ -15,7 +15,7 @@ GOAL = Goal("<=", 0.2)
 
 def measure(options: Options) -> Findings:
     workers, seconds = options.size(200, 3), options.size(60, 2)
-    found = Findings("W16", f"{workers} idle workers by HTTP for {seconds} s: store queries a second for each")
+    findings = Findings("W16", f"{workers} idle workers by HTTP for {seconds} s: store queries a second for each")
     rounds = options.size(options.repeat, 1)
     taken = interleaved(rounds, {"SQLite": in_new_folder(options, lambda folder: idle(folder, workers, seconds))})
     if postgres_is_there() and importlib.util.find_spec("nats") is not None:
@@ -27,11 +27,11 @@ def measure(options: Options) -> Findings:
             )
             taken |= interleaved(rounds, {"PostgreSQL": plain, "PostgreSQL and NATS": both})
     else:
-        missing(found)
+        missing(findings)
     for name, samples in taken.items():
-        found.ratios.append(Line(name, samples.of("queries_per_worker_s"), "1/s", GOAL, digits=3))
-        found.figures.append(Line(f"{name}: CPU of server and workers", samples.of("cpu_percent"), "%", digits=1))
-    return found
+        findings.ratios.append(Line(name, samples.of("queries_per_worker_s"), "1/s", GOAL, digits=3))
+        findings.figures.append(Line(f"{name}: CPU of server and workers", samples.of("cpu_percent"), "%", digits=1))
+    return findings
 
 
 def idle(folder: str, workers: int, seconds: int, **variables: str) -> Sample:

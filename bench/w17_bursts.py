@@ -1,4 +1,6 @@
-"""W17 bursts: timers, and schedules, that are due at the same moment, on SQLite and PostgreSQL; and what others feel of them."""
+"""W17 bursts: timers, and schedules, that are due at the same moment, on SQLite and PostgreSQL; and what others feel of them.
+On PostgreSQL also with two servers.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ GOALS = {
     ("PostgreSQL", "timers"): Goal("<=", 3.0),
     ("PostgreSQL", "schedules"): Goal("<=", 8.0),
 }
+TWO = "PostgreSQL with two servers"
 STEP_GOAL = Goal("<=", 50.0)
 #: from the making of the runs to the moment that they wait for
 PREPARED_S, PREPARED_QUICK_S = 20, 5
@@ -22,7 +25,7 @@ PREPARED_S, PREPARED_QUICK_S = 20, 5
 
 def measure(options: Options) -> Findings:
     count, prepared = options.size(10_000, 100), options.size(PREPARED_S, PREPARED_QUICK_S)
-    found = Findings("W17", f"{count:,} timers, and {count:,} schedules, due at the same moment")
+    findings = Findings("W17", f"{count:,} timers, and {count:,} schedules, due at the same moment")
     rounds = options.size(options.repeat, 1)
     kinds = ("timers", "schedules")
     sqlite = {f"SQLite, {kind}": in_new_folder(options, _on_sqlite(kind, count, prepared)) for kind in kinds}
@@ -31,32 +34,40 @@ def measure(options: Options) -> Findings:
         with postgres(options.folder) as dsn:
             databases = Databases(dsn, options)
             on_postgres = {
-                f"PostgreSQL, {kind}": databases.contender(_on_postgres(kind, count, prepared)) for kind in kinds
+                f"{name}, {kind}": databases.contender(_on_postgres(kind, count, prepared, servers))
+                for name, servers in (("PostgreSQL", 1), (TWO, 2))
+                for kind in kinds
             }
             taken |= interleaved(rounds, on_postgres)
     else:
-        missing(found)
+        missing(findings)
     for name, samples in taken.items():
         store, _, kind = name.partition(", ")
-        found.ratios.append(Line(f"{name}: until the last", samples.of("took_s"), "s", GOALS[store, kind]))
-        found.ratios.append(
+        goal = GOALS[store.replace(TWO, "PostgreSQL"), kind]
+        findings.ratios.append(Line(f"{name}: until the last", samples.of("took_s"), "s", goal))
+        findings.ratios.append(
             Line(f"{name}: steps of another run meanwhile, p99", samples.of("step_p99_ms"), "ms", STEP_GOAL, digits=1)
         )
-        found.figures.append(Line(f"{name}: CPU of arclog", samples.of("cpu_s"), "s"))
-        found.figures.append(Line(f"{name}: steps of another run meanwhile", samples.of("steps"), "", digits=0))
-    return found
+        findings.figures.append(Line(f"{name}: CPU of arclog", samples.of("cpu_s"), "s"))
+        findings.figures.append(Line(f"{name}: steps of another run meanwhile", samples.of("steps"), "", digits=0))
+        if store == TWO:
+            for server, share in (("first", "share"), ("second", "share_beside")):
+                figure = samples.of(share, 100)
+                findings.figures.append(Line(f"{name}: share of the {server} server", figure, "%", digits=0))
+    return findings
 
 
 def _on_sqlite(kind: str, count: int, prepared: int) -> Callable[[str], Sample]:
     return lambda folder: burst(folder, kind, count, prepared)
 
 
-def _on_postgres(kind: str, count: int, prepared: int) -> Callable[[str, str], Sample]:
-    return lambda folder, url: burst(folder, kind, count, prepared, ARCLOG_STORE_URL=url)
+def _on_postgres(kind: str, count: int, prepared: int, servers: int) -> Callable[[str, str], Sample]:
+    return lambda folder, url: burst(folder, kind, count, prepared, servers, ARCLOG_STORE_URL=url)
 
 
-def burst(folder: str, kind: str, count: int, prepared: int, **variables: str) -> Sample:
+def burst(folder: str, kind: str, count: int, prepared: int, servers: int = 1, **variables: str) -> Sample:
     home = os.path.join(folder, "home")
-    sample = child("run_burst.py", home, kind, str(count), str(prepared), folder=folder, **variables)
+    words = (home, kind, str(count), str(prepared), str(servers))
+    sample = child("run_burst.py", *words, folder=folder, **variables)
     expect(f"{kind} that fired, each once", sample["fired"], count)
-    return sample
+    return {**sample, "share_beside": 1 - sample["share"]}

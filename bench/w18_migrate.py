@@ -13,7 +13,7 @@ WAIT_GOAL = Goal("<=", 1000.0)
 
 def measure(options: Options) -> Findings:
     count = options.size(100_000, 200)
-    found = Findings("W18", f"a store of the schema before with {count:,} runs is brought up to date")
+    findings = Findings("W18", f"a store of the schema before with {count:,} runs is brought up to date")
     taken = interleaved(1, {"SQLite": in_new_folder(options, lambda folder: migrate(folder, count))})
     if postgres_is_there():
         with postgres(options.folder) as dsn:
@@ -22,13 +22,15 @@ def measure(options: Options) -> Findings:
             )
             taken |= interleaved(1, {"PostgreSQL": contender})
     else:
-        missing(found)
+        missing(findings)
     for name, samples in taken.items():
-        found.ratios.append(Line(f"{name}, {count:,} runs", samples.of("took_s"), "s", GOAL))
+        findings.ratios.append(Line(f"{name}, {count:,} runs", samples.of("took_s"), "s", GOAL))
     if "PostgreSQL" in taken:
         waited = taken["PostgreSQL"].of("longest_wait_ms")
-        found.ratios.append(Line("PostgreSQL, longest wait of a writer meanwhile", waited, "ms", WAIT_GOAL, digits=0))
-    return found
+        findings.ratios.append(
+            Line("PostgreSQL, longest wait of a writer meanwhile", waited, "ms", WAIT_GOAL, digits=0)
+        )
+    return findings
 
 
 def migrate(folder: str, count: int, **variables: str) -> Sample:

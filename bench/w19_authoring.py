@@ -10,13 +10,13 @@ MIGRATED = Goal("<=", 10.0)
 
 def measure(options: Options) -> Findings:
     tests, files = options.size(1000, 20), options.size(1000, 20)
-    found = Findings("W19", f"authoring: {tests} small tests of a playbook; {files} older playbooks migrated")
+    findings = Findings("W19", f"authoring: {tests} small tests of a playbook; {files} older playbooks migrated")
     contenders = {"arclog": in_new_folder(options, lambda folder: arclog(folder, tests, files))}
     ours = interleaved(options.size(2 * options.repeat + 1, 1), contenders)["arclog"]
-    found.ratios.append(Line("tests a second, after start", ours.of("tests_per_s"), "/s", TESTS, digits=0))
-    found.ratios.append(Line("1,000 files migrated, start included", ours.of("migrate_1000_s"), "s", MIGRATED))
-    found.figures.append(Line("lines of one of them", ours.of("lines"), "", digits=0))
-    return found
+    findings.ratios.append(Line("tests a second, after start", ours.of("tests_per_s"), "/s", TESTS, digits=0))
+    findings.ratios.append(Line("1,000 files migrated, start included", ours.of("migrate_1000_s"), "s", MIGRATED))
+    findings.figures.append(Line("lines of one of them", ours.of("lines"), "", digits=0))
+    return findings
 
 
 def arclog(folder: str, tests: int, files: int) -> Sample:

@@ -30,7 +30,7 @@ KINDS = {"noop": chain(1, NOOP), "python": chain(1, PYTHON)}
 
 
 def measure(options: Options) -> Findings:
-    found = Findings("W1", "cold start: whole process, one run on a fresh home")
+    findings = Findings("W1", "cold start: whole process, one run on a fresh home")
     contenders: dict[str, Callable[[], Sample]] = {
         "arclog noop": in_new_folder(options, lambda folder: _text(folder, KINDS["noop"])),
         "arclog python": in_new_folder(options, lambda folder: _text(folder, KINDS["python"])),
@@ -45,17 +45,19 @@ def measure(options: Options) -> Findings:
     for name, samples in taken.items():
         goal = GOAL if name.startswith("arclog") else None
         if goal:
-            found.ratios.append(Line(f"{name}, wall", samples.of("wall_s"), "s", goal))
-        found.figures.append(Line(f"{name}, wall", samples.of("wall_s"), "s", digits=3))
-        found.figures.append(Line(f"{name}, peak memory", samples.of("rss_mib"), "MiB", digits=0))
-    found.ratios.append(Line("arclog noop ÷ floor", noop.over(taken["floor"], "wall_s"), "×"))
+            findings.ratios.append(Line(f"{name}, wall", samples.of("wall_s"), "s", goal))
+        findings.figures.append(Line(f"{name}, wall", samples.of("wall_s"), "s", digits=3))
+        findings.figures.append(Line(f"{name}, peak memory", samples.of("rss_mib"), "MiB", digits=0))
+    findings.ratios.append(Line("arclog noop ÷ floor", noop.over(taken["floor"], "wall_s"), "×"))
     if "DBOS, one step" in taken:
         theirs = taken["DBOS, one step"]
-        found.ratios.append(Line("DBOS to its result ÷ arclog noop whole", theirs.over(noop, "until_result_s"), "×"))
-        found.figures.append(Line("DBOS, one step, to its result", theirs.of("until_result_s"), "s", digits=3))
-        found.notes.append("DBOS's shutdown waits up to a second for a thread that polls, so the ratio leaves it out")
-    found.notes.append(f"floor: python -c {FLOOR!r}; peak memory: of the largest process, not of the tree")
-    return found
+        findings.ratios.append(Line("DBOS to its result ÷ arclog noop whole", theirs.over(noop, "until_result_s"), "×"))
+        findings.figures.append(Line("DBOS, one step, to its result", theirs.of("until_result_s"), "s", digits=3))
+        findings.notes.append(
+            "DBOS's shutdown waits up to a second for a thread that polls, so the ratio leaves it out"
+        )
+    findings.notes.append(f"floor: python -c {FLOOR!r}; peak memory: of the largest process, not of the tree")
+    return findings
 
 
 def _timed(command: list[str], folder: str, **variables: str) -> Sample:

@@ -16,29 +16,29 @@ TIMEOUT_S = 3600.0
 
 def measure(options: Options) -> Findings:
     events, short, steps = options.size(100_000, 4_000), options.size(10_000, 1_000), options.size(4_000, 100)
-    found = Findings("W20", f"history: a recorded run of {events:,} events, in a fresh process")
+    findings = Findings("W20", f"history: a recorded run of {events:,} events, in a fresh process")
     contenders = {"arclog": in_new_folder(options, lambda folder: arclog(folder, events, short, steps))}
     ours = interleaved(options.size(options.repeat, 1), contenders)["arclog"]
-    found.ratios.append(Line("retry --from", ours.of("retry_s"), "s", Goal("<=", 1.0)))
-    found.ratios.append(Line("fork", ours.of("fork_s"), "s", Goal("<=", 1.0)))
-    found.ratios.append(Line("replay", ours.of("replay_rate"), "events/s", Goal(">=", 100_000), digits=0))
-    found.ratios.append(Line(f"diff of two runs of {short:,} events", ours.of("diff_s"), "s", Goal("<=", 2.0)))
-    found.ratios.append(Line("simulate", ours.of("simulate_rate"), "steps/s", Goal(">=", 5_000), digits=0))
-    found.ratios.append(Line("search, first page of 100", ours.of("search_s", 1000), "ms", Goal("<=", 100)))
-    found.figures += [
+    findings.ratios.append(Line("retry --from", ours.of("retry_s"), "s", Goal("<=", 1.0)))
+    findings.ratios.append(Line("fork", ours.of("fork_s"), "s", Goal("<=", 1.0)))
+    findings.ratios.append(Line("replay", ours.of("replay_rate"), "events/s", Goal(">=", 100_000), digits=0))
+    findings.ratios.append(Line(f"diff of two runs of {short:,} events", ours.of("diff_s"), "s", Goal("<=", 2.0)))
+    findings.ratios.append(Line("simulate", ours.of("simulate_rate"), "steps/s", Goal(">=", 5_000), digits=0))
+    findings.ratios.append(Line("search, first page of 100", ours.of("search_s", 1000), "ms", Goal("<=", 100)))
+    findings.figures += [
         Line(f"{name}, CPU", ours.of(f"{name}_cpu_s"), "s") for name in ("retry", "fork", "replay", "diff")
     ]
     if options.large:
         harness.TIMEOUT_S = TIMEOUT_S
         for store in ("sqlite", "postgres"):
-            search(found, store, options)
-    return found
+            search(findings, store, options)
+    return findings
 
 
-def search(found: Findings, store: str, options: Options) -> None:
+def search(findings: Findings, store: str, options: Options) -> None:
     """The first pages of searches through a store with many events."""
     if store == "postgres" and not postgres_is_there():
-        missing(found)
+        missing(findings)
         return
     events, rounds = options.size(10_000_000, 20_000), options.size(10, 2)
     with (
@@ -53,11 +53,11 @@ def search(found: Findings, store: str, options: Options) -> None:
         sample = child("run_search.py", home, "measure", str(rounds), folder=folder, **variables)
     slowest = max(sample["ms"], key=lambda name: sample["ms"][name])
     what = f"first page of 100 among {filled['events']:,.0f} events, {store}: {slowest}"
-    found.ratios.append(Line(what, spread([sample["ms"][slowest]]), "ms", Goal("<=", 100)))
+    findings.ratios.append(Line(what, spread([sample["ms"][slowest]]), "ms", Goal("<=", 100)))
     for name, took in sample["ms"].items():
-        found.figures.append(Line(f"{store}: {name}", spread([took]), "ms"))
-        found.figures.append(Line(f"{store}: {name}, CPU of this process", spread([sample["cpu_ms"][name]]), "ms"))
-    found.notes.append(f"{store}: {filled['runs']:,.0f} runs, filled in {filled['fill_s']:.0f} s")
+        findings.figures.append(Line(f"{store}: {name}", spread([took]), "ms"))
+        findings.figures.append(Line(f"{store}: {name}, CPU of this process", spread([sample["cpu_ms"][name]]), "ms"))
+    findings.notes.append(f"{store}: {filled['runs']:,.0f} runs, filled in {filled['fill_s']:.0f} s")
 
 
 def arclog(folder: str, events: int, short: int, steps: int) -> Sample:

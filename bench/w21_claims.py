@@ -12,7 +12,7 @@ GOAL = Goal("<=", 2.0)
 
 def measure(options: Options) -> Findings:
     queued, tenants, count = options.size(50_000, 200), options.size(5_000, 20), options.size(2_000, 40)
-    found = Findings("W21", f"claims of one command, {queued:,} queued by {tenants:,} tenants")
+    findings = Findings("W21", f"claims of one command, {queued:,} queued by {tenants:,} tenants")
     rounds = options.size(options.repeat, 1)
     taken = interleaved(
         rounds, {"SQLite": in_new_folder(options, lambda folder: claims(folder, queued, tenants, count))}
@@ -24,16 +24,16 @@ def measure(options: Options) -> Findings:
             )
             taken |= interleaved(rounds, {"PostgreSQL": contender})
     else:
-        missing(found)
+        missing(findings)
     for name, samples in taken.items():
-        found.ratios.append(Line(f"{name}: a claim, p99", samples.of("p99_ms"), "ms", GOAL))
-        found.figures.append(Line(f"{name}: a claim, median", samples.of("p50_ms"), "ms"))
-        found.figures.append(Line(f"{name}: a bare UPDATE of one row, p99", samples.of("bare_p99_ms"), "ms"))
+        findings.ratios.append(Line(f"{name}: a claim, p99", samples.of("p99_ms"), "ms", GOAL))
+        findings.figures.append(Line(f"{name}: a claim, median", samples.of("p50_ms"), "ms"))
+        findings.figures.append(Line(f"{name}: a bare UPDATE of one row, p99", samples.of("bare_p99_ms"), "ms"))
         for percentile in ("p50", "p99"):
             ratio = spread([sample[f"{percentile}_ms"] / sample[f"bare_{percentile}_ms"] for sample in samples.samples])
-            found.figures.append(Line(f"{name}: a claim ÷ a bare UPDATE, {percentile}", ratio, "×"))
-        found.figures.append(Line(f"{name}: CPU of arclog for a claim", samples.of("cpu_ms"), "ms"))
-    return found
+            findings.figures.append(Line(f"{name}: a claim ÷ a bare UPDATE, {percentile}", ratio, "×"))
+        findings.figures.append(Line(f"{name}: CPU of arclog for a claim", samples.of("cpu_ms"), "ms"))
+    return findings
 
 
 def claims(folder: str, queued: int, tenants: int, count: int, **variables: str) -> Sample:

@@ -26,13 +26,13 @@ EVENTS_PER_FLOOR_STEP = 7
 
 
 def measure(options: Options) -> Findings:
-    found = Findings("W2", "chain: sequential noop steps in one run, every step durable (SQLite, WAL, FULL)")
+    findings = Findings("W2", "chain: sequential noop steps in one run, every step durable (SQLite, WAL, FULL)")
     for steps in (100,) if options.quick else (1000, 100):
-        _measure(found, options, steps)
-    return found
+        _measure(findings, options, steps)
+    return findings
 
 
-def _measure(found: Findings, options: Options, steps: int) -> None:
+def _measure(findings: Findings, options: Options, steps: int) -> None:
     contenders: dict[str, Callable[[], Sample]] = {
         "arclog": in_new_folder(options, lambda folder: arclog(folder, steps)),
         "floor": in_new_folder(options, lambda folder: floor(folder, steps)),
@@ -41,21 +41,25 @@ def _measure(found: Findings, options: Options, steps: int) -> None:
         contenders["DBOS"] = in_new_folder(options, lambda folder: dbos(folder, steps))
     taken = interleaved(options.size(options.repeat, 1), contenders)
     ours = taken["arclog"]
-    found.ratios.append(Line(f"arclog ÷ floor, {steps} steps", ours.over(taken["floor"], "run_s"), "×", FLOOR_GOAL))
+    findings.ratios.append(Line(f"arclog ÷ floor, {steps} steps", ours.over(taken["floor"], "run_s"), "×", FLOOR_GOAL))
     best = ours.best_over(taken["floor"], "run_s")
-    found.ratios.append(Line(f"arclog ÷ floor, {steps} steps, best rounds", best, "×"))
+    findings.ratios.append(Line(f"arclog ÷ floor, {steps} steps, best rounds", best, "×"))
     if "DBOS" in taken:
-        found.ratios.append(Line(f"DBOS ÷ arclog, {steps} steps", taken["DBOS"].over(ours, "run_s"), "×", DBOS_GOAL))
+        findings.ratios.append(Line(f"DBOS ÷ arclog, {steps} steps", taken["DBOS"].over(ours, "run_s"), "×", DBOS_GOAL))
         best = taken["DBOS"].best_over(ours, "run_s")
-        found.ratios.append(Line(f"DBOS ÷ arclog, {steps} steps, best rounds", best, "×"))
-    each = 1000 / steps
+        findings.ratios.append(Line(f"DBOS ÷ arclog, {steps} steps, best rounds", best, "×"))
+    step_ms = 1000 / steps
     for name, samples in taken.items():
-        found.figures.append(Line(f"{name}, {steps} steps, a step", samples.of("run_s", each), "ms", digits=3))
-        found.figures.append(Line(f"{name}, {steps} steps, CPU a step", samples.of("cpu_s", each), "ms", digits=3))
-        with_start = samples.of("total_s", each)
-        found.figures.append(Line(f"{name}, {steps} steps, a step with process start", with_start, "ms", digits=3))
-    found.figures.append(Line(f"arclog, {steps} steps, compile and submit", ours.of("compile_s", 1000), "ms", digits=0))
-    found.figures.append(Line(f"arclog, {steps} steps, gap between steps (W5)", ours.of("gap_ms"), "ms", digits=3))
+        findings.figures.append(Line(f"{name}, {steps} steps, a step", samples.of("run_s", step_ms), "ms", digits=3))
+        findings.figures.append(
+            Line(f"{name}, {steps} steps, CPU a step", samples.of("cpu_s", step_ms), "ms", digits=3)
+        )
+        with_start = samples.of("total_s", step_ms)
+        findings.figures.append(Line(f"{name}, {steps} steps, a step with process start", with_start, "ms", digits=3))
+    findings.figures.append(
+        Line(f"arclog, {steps} steps, compile and submit", ours.of("compile_s", 1000), "ms", digits=0)
+    )
+    findings.figures.append(Line(f"arclog, {steps} steps, gap between steps (W5)", ours.of("gap_ms"), "ms", digits=3))
 
 
 def arclog(folder: str, steps: int, **variables: str) -> Sample:

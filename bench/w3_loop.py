@@ -29,7 +29,7 @@ GROWTH_GOAL = Goal("<=", 11.0)
 
 
 def measure(options: Options) -> Findings:
-    found = Findings("W3", "loop: noop items in one run, parallel with max_in_flight 10, every item in the log")
+    findings = Findings("W3", "loop: noop items in one run, parallel with max_in_flight 10, every item in the log")
     items = options.size(1000, 100)
     contenders: dict[str, Callable[[], Sample]] = {
         "parallel": in_new_folder(options, lambda folder: arclog(folder, items, parallel_loop(items))),
@@ -41,21 +41,21 @@ def measure(options: Options) -> Findings:
     taken = interleaved(options.size(options.repeat, 1), contenders)
     ours = taken["parallel"]
     if "DBOS" in taken:
-        found.ratios.append(Line(f"DBOS ÷ arclog, {items} items", taken["DBOS"].over(ours, "run_s"), "×", DBOS_GOAL))
+        findings.ratios.append(Line(f"DBOS ÷ arclog, {items} items", taken["DBOS"].over(ours, "run_s"), "×", DBOS_GOAL))
     growth = taken["ten times"].over(ours, "run_s")
-    found.ratios.append(Line(f"{10 * items} ÷ {items} items", growth, "×", GROWTH_GOAL))
+    findings.ratios.append(Line(f"{10 * items} ÷ {items} items", growth, "×", GROWTH_GOAL))
     goal = Line(f"arclog, parallel, {items} items", pace(taken["parallel"], items), "items/s", PACE_GOAL, digits=0)
-    found.ratios.append(goal)
-    found.figures.append(
+    findings.ratios.append(goal)
+    findings.figures.append(
         Line(f"arclog, parallel, {10 * items} items", pace(taken["ten times"], 10 * items), "items/s", digits=0)
     )
-    found.figures.append(
+    findings.figures.append(
         Line(f"arclog, sequential, {items} items", pace(taken["sequential"], items), "items/s", digits=0)
     )
     if "DBOS" in taken:
-        found.figures.append(Line(f"DBOS, {items} steps", pace(taken["DBOS"], items), "steps/s", digits=0))
-    found.notes.append("DBOS: one workflow of as many trivial steps; a workflow for each item is slower there (W4)")
-    return found
+        findings.figures.append(Line(f"DBOS, {items} steps", pace(taken["DBOS"], items), "steps/s", digits=0))
+    findings.notes.append("DBOS: one workflow of as many trivial steps; a workflow for each item is slower there (W4)")
+    return findings
 
 
 def pace(taken: Samples, items: int) -> Spread:

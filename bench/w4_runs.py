@@ -25,7 +25,7 @@ PACE_GOAL = Goal(">=", 1000.0)
 
 
 def measure(options: Options) -> Findings:
-    found = Findings("W4", "many runs: one-step runs submitted at once in one process")
+    findings = Findings("W4", "many runs: one-step runs submitted at once in one process")
     runs = options.size(200, 20)
     contenders: dict[str, Callable[[], Sample]] = {
         "arclog": in_new_folder(options, lambda folder: arclog(folder, runs))
@@ -34,16 +34,16 @@ def measure(options: Options) -> Findings:
         contenders["DBOS"] = in_new_folder(options, lambda folder: dbos(folder, runs))
     taken = interleaved(options.size(options.repeat, 1), contenders)
     if "DBOS" in taken:
-        found.ratios.append(Line(f"DBOS ÷ arclog, {runs} runs", taken["DBOS"].over(taken["arclog"], "run_s"), "×"))
+        findings.ratios.append(Line(f"DBOS ÷ arclog, {runs} runs", taken["DBOS"].over(taken["arclog"], "run_s"), "×"))
     ours = spread([runs / sample["run_s"] for sample in taken["arclog"].samples])
-    found.ratios.append(Line(f"arclog, {runs} runs", ours, "runs/s", PACE_GOAL, digits=0))
+    findings.ratios.append(Line(f"arclog, {runs} runs", ours, "runs/s", PACE_GOAL, digits=0))
     for name, samples in taken.items():
         pace = spread([runs / sample["run_s"] for sample in samples.samples])
-        found.figures.append(Line(f"{name}, {runs} runs", pace, "runs/s", digits=0))
-        found.figures.append(
+        findings.figures.append(Line(f"{name}, {runs} runs", pace, "runs/s", digits=0))
+        findings.figures.append(
             Line(f"{name}, {runs} runs, submit to end, p95", samples.of("p95_s", 1000), "ms", digits=0)
         )
-    return found
+    return findings
 
 
 def arclog(folder: str, runs: int, steps: int = 1, **variables: str) -> Sample:

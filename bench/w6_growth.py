@@ -16,7 +16,7 @@ TEXTS = ("plans", "catalog")
 
 def measure(options: Options) -> Findings:
     """One round: sizes do not depend on how busy the machine is."""
-    found = Findings("W6", "growth of the store: kB on the disk a step, closed store, less an empty one")
+    findings = Findings("W6", "growth of the store: kB on the disk a step, closed store, less an empty one")
     steps = options.size(1000, 100)
     with tempfile.TemporaryDirectory(dir=options.folder or None, prefix="arclog-bench-") as folder:
         arclog(folder, steps)
@@ -24,25 +24,27 @@ def measure(options: Options) -> Findings:
         blank = os.path.join(folder, "blank")
         child("run_arclog.py", "empty", blank, folder=folder)
         size = used(home) - used(blank)
-        with_run, without = (child("run_arclog.py", "tables", each, folder=folder)["tables"] for each in (home, blank))
+        with_run, without = (
+            child("run_arclog.py", "tables", home_folder, folder=folder)["tables"] for home_folder in (home, blank)
+        )
         grown = {name: with_run[name] - without[name] for name in with_run}
         texts = sum(grown[name] for name in TEXTS)
-    _add(found, found.ratios, f"arclog, {steps} steps, everything", size, steps, GOAL)
-    _add(found, found.ratios, f"arclog, {steps} steps, without plan and playbook text", size - texts, steps, GOAL)
+    _add(findings, findings.ratios, f"arclog, {steps} steps, everything", size, steps, GOAL)
+    _add(findings, findings.ratios, f"arclog, {steps} steps, without plan and playbook text", size - texts, steps, GOAL)
     for name, bytes_ in sorted(grown.items(), key=lambda item: -item[1]):
         if bytes_ > 0:
-            _add(found, found.figures, f"arclog, table {name} with its indexes", bytes_, steps)
+            _add(findings, findings.figures, f"arclog, table {name} with its indexes", bytes_, steps)
     if dbos_is_there() and not options.quick:  # each of the two takes a second to shut down
         theirs = dbos_bytes(options, steps) - dbos_bytes(options, 0)
-        _add(found, found.figures, f"DBOS, {steps} steps", theirs, steps)
-        found.notes.append("DBOS keeps a step's result; arclog keeps every event of the step")
-    return found
+        _add(findings, findings.figures, f"DBOS, {steps} steps", theirs, steps)
+        findings.notes.append("DBOS keeps a step's result; arclog keeps every event of the step")
+    return findings
 
 
-def _add(found: Findings, where: list[Line], what: str, size: float, steps: int, goal: Goal | None = None) -> None:
+def _add(findings: Findings, where: list[Line], what: str, size: float, steps: int, goal: Goal | None = None) -> None:
     where.append(Line(what, spread([size / steps / 1000]), "kB", goal))
-    if where is not found.figures:
-        found.figures.append(Line(what, spread([size / steps / 1000]), "kB", digits=3))
+    if where is not findings.figures:
+        findings.figures.append(Line(what, spread([size / steps / 1000]), "kB", digits=3))
 
 
 def dbos_bytes(options: Options, steps: int) -> int:

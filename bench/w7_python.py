@@ -24,7 +24,7 @@ GOAL = Goal("<=", 1.0)
 
 
 def measure(options: Options) -> Findings:
-    found = Findings("W7", "python task: warm `def main(): return 1` in a sequential loop of one run")
+    findings = Findings("W7", "python task: warm `def main(): return 1` in a sequential loop of one run")
     tasks = options.size(500, 50)
     taken = interleaved(
         options.size(options.repeat, 1),
@@ -36,12 +36,14 @@ def measure(options: Options) -> Findings:
     )
     python, noop, bare = taken["python"], taken["noop"], taken["pipe"]
     call_ms = bare.of("call_ms").value
-    found.ratios.append(Line("task duration less the call, median", _less(python.of("task_ms"), call_ms), "ms", GOAL))
-    found.ratios.append(Line("task duration ÷ bare pipe round trip", python.over(bare, "task_ms"), "×"))
-    found.notes.append(
+    findings.ratios.append(
+        Line("task duration less the call, median", _less(python.of("task_ms"), call_ms), "ms", GOAL)
+    )
+    findings.ratios.append(Line("task duration ÷ bare pipe round trip", python.over(bare, "task_ms"), "×"))
+    findings.notes.append(
         "an iteration also holds a durable commit: an effectful task is acknowledged before the next one starts"
     )
-    found.figures += [
+    findings.figures += [
         Line(f"python, {tasks} tasks, an iteration, median pace in the log", python.of("pace_ms"), "ms", digits=3),
         Line(f"python, {tasks} tasks, duration, median", python.of("task_ms"), "ms", digits=3),
         Line(f"python, {tasks} tasks, duration, p95", python.of("task_p95_ms"), "ms", digits=3),
@@ -51,7 +53,7 @@ def measure(options: Options) -> Findings:
         Line("bare pipe round trip", bare.of("task_ms"), "ms", digits=3),
         Line("the function, called in process", bare.of("call_ms"), "ms", digits=6),
     ]
-    return found
+    return findings
 
 
 def _less(spread: Spread, amount: float) -> Spread:

@@ -32,7 +32,7 @@ RESULT = '{"ok": true, "items": [1, 2, 3]}'
 
 
 def measure(options: Options) -> Findings:
-    found = Findings("W9", f"http: GETs to a local server, {AT_A_TIME} at a time, in one run, every one in the log")
+    findings = Findings("W9", f"http: GETs to a local server, {AT_A_TIME} at a time, in one run, every one in the log")
     count = options.size(1000, 50)
     with server() as url:
         taken = interleaved(
@@ -44,15 +44,15 @@ def measure(options: Options) -> Findings:
             },
         )
     ours, theirs, nothing = taken["arclog"], taken["bare"], taken["noop"]
-    found.ratios.append(Line("arclog's rate ÷ the bare httpx2 client's", theirs.over(ours, "run_s"), "×", GOAL))
-    found.figures += [
+    findings.ratios.append(Line("arclog's rate ÷ the bare httpx2 client's", theirs.over(ours, "run_s"), "×", GOAL))
+    findings.figures += [
         Line(f"arclog, {count} GETs", _rate(ours, count), "1/s", digits=0),
         Line(f"bare httpx2 client, {count} GETs", _rate(theirs, count), "1/s", digits=0),
         Line(f"arclog, {count} noops in the same loop", _rate(nothing, count), "1/s", digits=0),
         Line("arclog, CPU of a GET", ours.of("cpu_s", 1000 / count), "ms", digits=3),
         Line("bare httpx2 client, CPU of a GET", theirs.of("cpu_s", 1000 / count), "ms", digits=3),
     ]
-    return found
+    return findings
 
 
 def _rate(taken: Samples, count: int) -> Spread:

@@ -27,16 +27,16 @@ async def one(file: str, home: str) -> dict[str, Any]:
 
     text = read(file)
     took = timed_tasks()
-    async with embedded(load_settings({"home": home})) as here:
+    async with embedded(load_settings({"home": home})) as embedding:
         t0 = time.perf_counter()
-        started = await here.api.execute(ExecuteRequest(playbook=text, file=file))
+        started = await embedding.api.execute(ExecuteRequest(playbook=text, file=file))
         t1, cpu = time.perf_counter(), time.process_time()
-        await here.start_worker(started.execution_id)
-        await ended(here, started.execution_id)
+        await embedding.start_worker(started.execution_id)
+        await ended(embedding, started.execution_id)
         t2, cpu_s = time.perf_counter(), time.process_time() - cpu
         total_s = since_start()
-        status = await here.api.status(started.execution_id)
-        events = await all_events(here.api, started.execution_id)
+        status = await embedding.api.status(started.execution_id)
+        events = await all_events(embedding.api, started.execution_id)
     return {
         "compile_s": t1 - t0,
         "run_s": t2 - t1,
@@ -54,19 +54,19 @@ async def many(file: str, home: str, count: int) -> dict[str, Any]:
     from arclog.wiring.settings import load_settings
 
     text = read(file)
-    async with embedded(load_settings({"home": home})) as here:
-        await here.start_worker()
+    async with embedded(load_settings({"home": home})) as embedding:
+        await embedding.start_worker()
         t0, cpu = time.perf_counter(), time.process_time()
 
         async def submitted() -> tuple[str, float]:
-            started = await here.api.execute(ExecuteRequest(playbook=text, file=file))
-            await ended(here, started.execution_id)
+            started = await embedding.api.execute(ExecuteRequest(playbook=text, file=file))
+            await ended(embedding, started.execution_id)
             return started.execution_id, time.perf_counter() - t0
 
         runs = await asyncio.gather(*(submitted() for _ in range(count)))
         run_s, cpu_s = time.perf_counter() - t0, time.process_time() - cpu
-        states = Counter([(await here.api.status(execution_id)).state for execution_id, _ in runs])
-        terminal = [facts(await all_events(here.api, execution_id))["terminal"] for execution_id, _ in runs]
+        states = Counter([(await embedding.api.status(execution_id)).state for execution_id, _ in runs])
+        terminal = [facts(await all_events(embedding.api, execution_id))["terminal"] for execution_id, _ in runs]
     return {
         "run_s": run_s,
         "cpu_s": cpu_s,
@@ -96,12 +96,12 @@ def tables(home: str) -> dict[str, Any]:
     return {"tables": dict(rows)}
 
 
-async def ended(here: Any, execution_id: str) -> None:
+async def ended(embedding: Any, execution_id: str) -> None:
     """The run's end, or what stopped the worker before it."""
-    end = asyncio.ensure_future(here.api.ended(execution_id))
-    await asyncio.wait({end, here.worker}, return_when=asyncio.FIRST_COMPLETED)
+    end = asyncio.ensure_future(embedding.api.ended(execution_id))
+    await asyncio.wait({end, embedding.worker}, return_when=asyncio.FIRST_COMPLETED)
     if not end.done():
-        here.worker.result()
+        embedding.worker.result()
         raise RuntimeError("the worker stopped before the run ended")
     await end
 
@@ -141,10 +141,10 @@ def timed_tasks() -> list[float]:
     took: list[float] = []
     run = Toolbox.run
 
-    async def timed(*given: Any) -> Any:
+    async def timed(*args: Any) -> Any:
         begun = time.perf_counter()
         try:
-            return await run(*given)
+            return await run(*args)
         finally:
             took.append((time.perf_counter() - begun) * 1000)
 

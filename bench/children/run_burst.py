@@ -1,8 +1,12 @@
-"""HOME timers|schedules COUNT SECONDS: so many that are due at the same moment, in so many seconds; how long until all have fired.
+"""HOME timers|schedules COUNT SECONDS SERVERS: so many that are due at the same moment, in so many seconds; how long until all have fired.
+HOME beside: a second server, until its input ends.
 
 The runs that wait are copies of one, so no state of them is in memory. Meanwhile one run after the other goes through a
 chain of steps; the 99th percentile of their steps is what others feel of the burst. They have a pool of their own, whose worker
 is in the same process: what is measured is not how long a queue of ten thousand commands is.
+
+A second server has a process and a home of its own on the same PostgreSQL, and a worker as the first one has. The first one has the
+duty of the timers.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -40,32 +45,37 @@ POOL = "alongside"
 LOOK_S = 0.05
 
 
-async def timers(home: str, count: int, prepared_s: int) -> dict[str, Any]:
+async def timers(home: str, count: int, prepared_s: int, servers: int) -> dict[str, Any]:
     text = HEAD.format(name="waiting") + f"  - step: start\n    tool: {{kind: wait, for_s: {prepared_s}}}\n"
-    async with embedded(load_settings({"home": home})) as here:
-        await here.start_worker()
-        waiting = (await here.api.execute(ExecuteRequest(text))).execution_id
+    async with embedded(load_settings({"home": home})) as embedding:
+        await embedding.start_worker()
+        waiting = (await embedding.api.execute(ExecuteRequest(text))).execution_id
         head = 0
-        while not (due := await here.engine.store.next_due()):
-            head = await here.api.wait(waiting, after=head)
-        await copied_runs.make_spans(here.engine.store, count, int(waiting))
+        while not (due := await embedding.engine.store.next_due()):
+            head = await embedding.api.wait(waiting, after=head)
+        await copied_runs.make_spans(embedding.engine.store, count, int(waiting))
     copied_runs.copy(home, {int(waiting): tuple(range(1, count))})
-    async with embedded(load_settings({"home": home})) as here:
-        await here.start_worker()
-        left = due / MICROS - time.time()
-        if left < 1:
-            raise SystemExit(f"the runs were made {1 - left:.1f} s too late: give them more than {prepared_s} s")
+    async with embedded(load_settings({"home": home})) as embedding:
+        await embedding.start_worker()
+        fired = 0
+
+        def on_committed(_: State, events: Sequence[Event]) -> None:
+            nonlocal fired
+            fired += any(event.type == "timer.fired" for event in events)
+
+        embedding.engine.hints.on_committed.append(on_committed)
 
         async def is_over() -> bool:
-            return await here.engine.store.next_due() is None
+            return await embedding.engine.store.next_due() is None
 
-        answer = await _burst(here, due / MICROS, is_over)
-        return {**answer, "fired": await _fired(here, count)}
+        async with _beside(home, servers) as pid:
+            answer = await _burst(embedding, due / MICROS, is_over, pid)
+        return {**answer, "fired": await _fired(embedding, count), "share": fired / count}
 
 
-async def _fired(here: Embedded, count: int) -> int:
+async def _fired(embedding: Embedded, count: int) -> int:
     """Runs that waited and have ended, once."""
-    store, before = here.engine.store, 0
+    store, before = embedding.engine.store, 0
     ended: list[int] = []
     while page := await store.executions(ExecutionFilter(states=("COMPLETED",), name="waiting"), before=before):
         ended += [each.execution_id for each in page]
@@ -74,13 +84,13 @@ async def _fired(here: Embedded, count: int) -> int:
     return len(ended) if all(len(each) == 1 for each in some) else -1
 
 
-async def schedules(home: str, count: int, prepared_s: int) -> dict[str, Any]:
-    async with embedded(load_settings({"home": home})) as here:
-        await here.api.register(RegisterRequest(SHORT))
-        settings = here.engine.settings
+async def schedules(home: str, count: int, prepared_s: int, servers: int) -> dict[str, Any]:
+    async with embedded(load_settings({"home": home})) as embedding:
+        await embedding.api.register(RegisterRequest(SHORT))
+        settings = embedding.engine.settings
         tenant, project, environment = (settings.text(f"scope.{each}") for each in ("tenant", "project", "environment"))
         due = time.time() + prepared_s
-        now = here.engine.clock.now()
+        now = embedding.engine.clock.now()
         names = [f"s{number:06}" for number in range(count)]
         for first in range(0, count, 500):
             made = [
@@ -90,9 +100,9 @@ async def schedules(home: str, count: int, prepared_s: int) -> dict[str, Any]:
                 )
                 for name in names[first : first + 500]
             ]
-            await asyncio.gather(*map(here.engine.store.add_schedule, made))
-        await here.start_worker()
-        here.start_scheduler()
+            await asyncio.gather(*map(embedding.engine.store.add_schedule, made))
+        await embedding.start_worker()
+        embedding.start_scheduler()
 
         started: set[int] = set()
 
@@ -100,26 +110,62 @@ async def schedules(home: str, count: int, prepared_s: int) -> dict[str, Any]:
             if "schedule" in state.workload:
                 started.add(state.execution_id)
 
-        here.engine.hints.on_committed.append(on_committed)
+        embedding.engine.hints.on_committed.append(on_committed)
 
         async def is_over() -> bool:
-            return len(started) >= count
+            # Those that are being fired come first.
+            [first] = await embedding.engine.store.next_schedules(tenant, 1)
+            return first.firing is None and (first.next_due or 0) > round(due * MICROS)
 
-        left = due - time.time()
-        if left < 1:
-            raise SystemExit(f"the schedules were made {1 - left:.1f} s too late: give them more than {prepared_s} s")
-        return {**await _burst(here, due, is_over), "fired": len(started)}
+        async with _beside(home, servers) as pid:
+            answer = await _burst(embedding, due, is_over, pid)
+        fired, before = 0, 0
+        while page := await embedding.engine.store.executions(ExecutionFilter(name="short"), before=before):
+            fired, before = fired + len(page), page[-1].execution_id
+        return {**answer, "fired": fired, "share": len(started) / count}
 
 
-async def _burst(here: Embedded, due: float, is_over: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
+@asynccontextmanager
+async def _beside(home: str, servers: int) -> AsyncIterator[int]:
+    """The process of the second server, if there is one; else 0."""
+    if servers == 1:
+        yield 0
+        return
+    pipe = asyncio.subprocess.PIPE
+    words = (sys.executable, __file__, f"{home}-2", "beside")
+    process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        if await process.stdout.readline() != b"ready\n":
+            raise SystemExit("the second server did not start")
+        yield process.pid
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+async def beside(home: str) -> None:
+    async with embedded(load_settings({"home": home})) as embedding:
+        await embedding.start_worker()
+        embedding.start_scheduler()
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+async def _burst(
+    embedding: Embedded, due: float, is_over: Callable[[], Awaitable[bool]], beside_pid: int
+) -> dict[str, Any]:
+    if (left := due - time.time()) < 1:
+        raise SystemExit(f"what waits was made {1 - left:.1f} s too late: give it more seconds")
     steps: list[tuple[int, float]] = []
-    alongside = asyncio.ensure_future(_alongside(here, steps))
+    alongside = asyncio.ensure_future(_alongside(embedding, steps))
     await asyncio.sleep(due - time.time())
     del steps[:]
-    cpu = time.process_time()
+    cpu = time.process_time() + cpu_s(beside_pid)
     while not await is_over():  # noqa: ASYNC110 - the store is asked
         await asyncio.sleep(LOOK_S)
-    took, cpu = time.time() - due, time.process_time() - cpu
+    took, cpu = time.time() - due, time.process_time() + cpu_s(beside_pid) - cpu
     alongside.cancel()
     await asyncio.gather(alongside, return_exceptions=True)
     # What lies between two runs is no step.
@@ -128,34 +174,48 @@ async def _burst(here: Embedded, due: float, is_over: Callable[[], Awaitable[boo
     return {"took_s": took, "cpu_s": cpu, "steps": len(steps), "step_p99_ms": p99}
 
 
-async def _alongside(here: Embedded, steps: list[tuple[int, float]]) -> None:
+async def _alongside(embedding: Embedded, steps: list[tuple[int, float]]) -> None:
     """Run after run; the runs and moments at which their steps were done."""
     text = chain("alongside", STEPS).replace("\n    tool:", f"\n    spec: {{pool: {POOL}}}\n    tool:")
-    toolbox = here._tools()
+    toolbox = embedding._tools()
     info = WorkerInfo("alongside", toolbox.kinds, (POOL,), slots=1)
-    worker = Worker(info, here.worker_control, toolbox, here.results, here.engine.clock, here.engine.settings)
+    worker = Worker(
+        info, embedding.worker_control, toolbox, embedding.results, embedding.engine.clock, embedding.engine.settings
+    )
     working = asyncio.ensure_future(worker.run())
 
     def on_committed(state: State, events: Sequence[Event]) -> None:
         if "alongside" in state.workload and any(event.type == "step.done" for event in events):
             steps.append((state.execution_id, time.perf_counter()))
 
-    here.engine.hints.on_committed.append(on_committed)
+    embedding.engine.hints.on_committed.append(on_committed)
     try:
         while True:
-            started = await here.api.execute(ExecuteRequest(text, workload={"alongside": True}))
-            await here.api.ended(started.execution_id)
+            started = await embedding.api.execute(ExecuteRequest(text, workload={"alongside": True}))
+            await embedding.api.ended(started.execution_id)
     finally:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
 
 
+def cpu_s(pid: int) -> float:
+    """The CPU time of another process so far; 0 without one."""
+    if not pid:
+        return 0.0
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        user, system = file.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 def main(argv: list[str]) -> None:
     match argv:
-        case [home, "timers", count, seconds]:
-            answer = run(timers(home, int(count), int(seconds)))
-        case [home, "schedules", count, seconds]:
-            answer = run(schedules(home, int(count), int(seconds)))
+        case [home, "timers", count, seconds, servers]:
+            answer = run(timers(home, int(count), int(seconds), int(servers)))
+        case [home, "schedules", count, seconds, servers]:
+            answer = run(schedules(home, int(count), int(seconds), int(servers)))
+        case [home, "beside"]:
+            run(beside(home))
+            return
         case _:
             raise SystemExit(__doc__)
     print(json.dumps(answer))

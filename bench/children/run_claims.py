@@ -30,8 +30,8 @@ _RUNNING = ExecutionState("RUNNING")
 
 
 async def claims(home: str, queued: int, tenants: int, count: int) -> dict[str, Any]:
-    async with embedded(load_settings({"home": home})) as here, _bare(home) as update:
-        store, minter = here.engine.store, here.engine.minter
+    async with embedded(load_settings({"home": home})) as embedding, _bare(home) as update:
+        store, minter = embedding.engine.store, embedding.engine.minter
         await minter.keep()
         made = [_queued(minter.next_id(), number, tenants) for number in range(queued)]
         for first in range(0, queued, _PART):

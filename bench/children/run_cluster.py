@@ -55,9 +55,9 @@ async def up(home: str) -> tuple[asyncio.subprocess.Process, str]:
     )
     assert process.stdout is not None
     async for line in process.stdout:
-        found = re.search(r"http://[\w.:]+", line.decode())
-        if found:
-            return process, found.group()
+        match = re.search(r"http://[\w.:]+", line.decode())
+        if match:
+            return process, match.group()
     raise RuntimeError("arclog up said no address")
 
 

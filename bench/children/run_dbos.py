@@ -52,11 +52,11 @@ def since_start() -> float:
 
 
 def main(argv: list[str]) -> None:
-    what, folder, count = argv
+    command, folder, count = argv
     url = os.environ.get("BENCH_DATABASE") or f"sqlite:///{os.path.join(folder, 'dbos.db')}"
     DBOS(config={"name": "bench", "system_database_url": url})
     DBOS.launch()
-    answer = {"chain": chain, "many": many}[what](int(count))
+    answer = {"chain": chain, "many": many}[command](int(count))
     DBOS.destroy()
     print(json.dumps(answer))
 

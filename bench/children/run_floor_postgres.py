@@ -44,8 +44,8 @@ def chain(steps: int, dsn: str) -> dict[str, Any]:
         for step in range(steps):
             events = events_of(step, bool(when(outcome={"status": "ok"}, step=step)))
             last = seq + len(events)
-            given = {"seq": seq, "first": seq + 1, "last": last, "body": encode(events)}
-            if connection.execute(STEP, given, binary=True).rowcount != 1:
+            parameters = {"seq": seq, "first": seq + 1, "last": last, "body": encode(events)}
+            if connection.execute(STEP, parameters, binary=True).rowcount != 1:
                 raise RuntimeError("the head was moved by somebody else")
             seq = last
         run_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu

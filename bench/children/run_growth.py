@@ -28,7 +28,8 @@ from arclog.model.ids import EPOCH_MS
 from arclog.ports.control import WorkerInfo
 from arclog.ports.storage.schedules import NewSchedule
 from arclog.ports.storage.store import ExecutionFilter
-from arclog.ports.views.api import ExecuteRequest, RegisterRequest
+from arclog.ports.views.api import ExecuteRequest, ForkRequest, RegisterRequest, SignalRequest
+from arclog.ports.views.overview import RunQuery
 from arclog.wiring.doctor import diagnosed
 from arclog.wiring.embedded import Embedded, embedded
 from arclog.wiring.process import run
@@ -54,6 +55,9 @@ TIMER = HEAD.format(name="timer") + "  - step: start\n    tool: {kind: wait, for
 SHORT = HEAD.format(name="short") + "  - step: start\n    tool: {kind: noop}\n"
 #: looked at when nothing happens
 IDLE_S = float(os.environ.get("GROWTH_IDLE_S", "10"))
+#: the store is quiet if nothing reads it for so long
+QUIET_S = 0.2
+QUIET_WITHIN_S = 60.0
 FAILED = 16
 YEARLY = "0 0 1 1 *"
 
@@ -68,19 +72,19 @@ def chain(name: str, steps: int) -> str:
 
 async def fill(home: str, runs: int) -> dict[str, Any]:
     began = time.perf_counter()
-    async with embedded(load_settings({"home": home})) as here:
-        await here.start_worker()
-        ended = await whole(here, chain("chain", 5))
-        failed = await whole(here, FAILING)
-        waiting = int((await here.api.execute(ExecuteRequest(WAITING))).execution_id)
+    async with embedded(load_settings({"home": home})) as embedding:
+        await embedding.start_worker()
+        ended = await whole(embedding, chain("chain", 5))
+        failed = await whole(embedding, FAILING)
+        waiting = int((await embedding.api.execute(ExecuteRequest(WAITING))).execution_id)
         head = 0
-        while not await here.engine.store.next_due():
-            head = await here.api.wait(str(waiting), after=head)
-        await here.api.register(RegisterRequest(SHORT))
-        await add_schedules(here, runs // 10)
-        await copied_runs.make_spans(here.engine.store, runs, waiting)
+        while not await embedding.engine.store.next_due():
+            head = await embedding.api.wait(str(waiting), after=head)
+        await embedding.api.register(RegisterRequest(SHORT))
+        await add_schedules(embedding, runs // 10)
+        await copied_runs.make_spans(embedding.engine.store, runs, waiting)
         for apart in range(1, COLLECTED + 1):
-            await copied_runs.make_spans(here.engine.store, OLD, ((waiting >> 22) - apart * APART_MS) << 22)
+            await copied_runs.make_spans(embedding.engine.store, OLD, ((waiting >> 22) - apart * APART_MS) << 22)
     waits = max(runs // 10, 1)
     numbers = range(waits + 1, runs - 2)
     copied_runs.copy(
@@ -101,10 +105,10 @@ async def fill(home: str, runs: int) -> dict[str, Any]:
     return {"fill_s": time.perf_counter() - began}
 
 
-async def add_schedules(here: Embedded, count: int) -> None:
+async def add_schedules(embedding: Embedded, count: int) -> None:
     """Each is due next year."""
-    scope = here.engine.settings
-    now = here.engine.clock.now()
+    scope = embedding.engine.settings
+    now = embedding.engine.clock.now()
 
     def schedule(number: int) -> Schedule:
         tenant, project, environment = (scope.text(f"scope.{each}") for each in ("tenant", "project", "environment"))
@@ -114,12 +118,12 @@ async def add_schedules(here: Embedded, count: int) -> None:
 
     for first in range(0, count, 200):
         numbers = range(first, min(first + 200, count))
-        await asyncio.gather(*(here.engine.store.add_schedule(schedule(number)) for number in numbers))
+        await asyncio.gather(*(embedding.engine.store.add_schedule(schedule(number)) for number in numbers))
 
 
-async def whole(here: Embedded, text: str) -> int:
-    started = await here.api.execute(ExecuteRequest(text))
-    await here.api.ended(started.execution_id)
+async def whole(embedding: Embedded, text: str) -> int:
+    started = await embedding.api.execute(ExecuteRequest(text))
+    await embedding.api.ended(started.execution_id)
     return int(started.execution_id)
 
 
@@ -157,61 +161,117 @@ def pages_visited() -> int:
             time.sleep(0.0005)
 
 
+async def until_quiet() -> None:
+    """Wait until no page is visited for a while: after its start, a server looks at all runs that have not ended, once."""
+    before, deadline = -1, time.monotonic() + QUIET_WITHIN_S
+    while (visited := pages_visited()) != before:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"the store was still being read {QUIET_WITHIN_S:g} s after the start")
+        before = visited
+        await asyncio.sleep(QUIET_S)
+
+
 async def measure(home: str, rounds: int) -> dict[str, Any]:
     measured = Measured(rounds)
     began = time.perf_counter()
-    async with embedded(load_settings({"home": home, "schedules.max_per_tenant": 10**9})) as here:
-        await here.free_dead()
-        await here.start_worker()
-        here.start_scheduler()
-        await whole(here, SHORT)
+    async with embedded(load_settings({"home": home, "schedules.max_per_tenant": 10**9})) as embedding:
+        await embedding.free_dead()
+        await embedding.start_worker()
+        embedding.start_scheduler()
+        await whole(embedding, SHORT)
         measured.ms["start, to the end of a first run"] = (time.perf_counter() - began) * 1000
-        await measure_work(here, measured)
-        await measure_reads(here, measured)
-        await measure_schedules(here, measured)
+        await until_quiet()
+        await measure_work(embedding, measured)
+        await measure_control(embedding, measured)
+        await measure_reads(embedding, measured)
+        await measure_overview(embedding, measured)
+        await measure_history(embedding, measured)
+        await measure_schedules(embedding, measured)
         # The look at all pages of a file takes as long as the file is large, up to a limit; and it looks at the oldest 2,000 runs
         # that have not ended, which the smallest store does not have.
         settings = load_settings({"home": home, "doctor.pages_s": 0.0})
-        await measured("doctor, without a look at all pages", lambda: diagnosed(settings, here), rounds=5)
+        await measured("doctor, without a look at all pages", lambda: diagnosed(settings, embedding), rounds=5)
         del measured.pages["doctor, without a look at all pages"]
     return {"ms": measured.ms, "pages": {} if os.environ.get("ARCLOG_STORE_URL") else measured.pages}
 
 
 async def finish(home: str) -> dict[str, Any]:
-    async with embedded(load_settings({"home": home})) as here:
-        await here.start_worker()
-        here.start_scheduler()
-        await whole(here, SHORT)
+    async with embedded(load_settings({"home": home})) as embedding:
+        await embedding.start_worker()
+        embedding.start_scheduler()
+        await whole(embedding, SHORT)
         cpu = time.process_time()
         await asyncio.sleep(IDLE_S)
         idle = 100 * (time.process_time() - cpu) / IDLE_S
         # The oldest first. Its commits wait for the disk and, on PostgreSQL, for locks, so that the quickest counts.
-        now = here.engine.clock.now()
-        collected = [await collect(here, now - (apart * 1000 - 500) * APART_MS) for apart in range(COLLECTED, 0, -1)]
-        removed, took_ms = sum(count for count, _ in collected), min(took for _, took in collected)
-    return {"ms": {f"gc, {OLD} runs": took_ms}, "idle_percent": idle, "removed": removed}
+        now = embedding.engine.clock.now()
+        collected = [
+            await collect(embedding, now - (apart * 1000 - 500) * APART_MS) for apart in range(COLLECTED, 0, -1)
+        ]
+    removed, took_ms, pages = zip(*collected, strict=True)
+    what = f"gc, {OLD} runs"
+    return {
+        "ms": {what: min(took_ms)},
+        "pages": {} if os.environ.get("ARCLOG_STORE_URL") else {what: min(pages)},
+        "idle_percent": idle,
+        "removed": sum(removed),
+    }
 
 
-async def measure_work(here: Embedded, measured: Measured) -> None:
-    await measured("execute, one step", lambda: whole(here, SHORT))
+async def measure_work(embedding: Embedded, measured: Measured) -> None:
+    await measured("execute, one step", lambda: whole(embedding, SHORT))
     await measured(
-        "a step of a chain", lambda: whole(here, chain("long", 20)), per=20, rounds=max(measured.rounds // 3, 3)
+        "a step of a chain", lambda: whole(embedding, chain("long", 20)), per=20, rounds=max(measured.rounds // 3, 3)
     )
-    await measured("execute, a timer of 10 ms", lambda: whole(here, TIMER))
-    queued = [(await here.api.execute(ExecuteRequest(ELSEWHERE))).execution_id for _ in range(2 * measured.rounds)]
+    await measured("execute, a timer of 10 ms", lambda: whole(embedding, TIMER))
+    queued = [(await embedding.api.execute(ExecuteRequest(ELSEWHERE))).execution_id for _ in range(2 * measured.rounds)]
     worker = WorkerInfo("growth", ("noop",), ("elsewhere",))
-    await measured("claim", lambda: here.control.claim(worker, 1))
+    await measured("claim", lambda: embedding.control.claim(worker, 1))
     left = iter(queued)
-    await measured("cancel", lambda: here.api.cancel(next(left), "measured"))
+    await measured("cancel", lambda: embedding.api.cancel(next(left), "measured"))
 
 
-async def measure_reads(here: Embedded, measured: Measured) -> None:
-    api = here.api
-    store = here.engine.store
-    (ended,) = await store.executions(ExecutionFilter(states=("COMPLETED",), path="flows/chain"), limit=1)
-    (waiting,) = await store.executions(ExecutionFilter(path="flows/waiting"), limit=1)
-    one, other = str(ended.execution_id), str(waiting.execution_id)
-    day = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime((ended.execution_id >> 22) / 1000 + EPOCH_MS / 1000))
+async def measure_control(embedding: Embedded, measured: Measured) -> None:
+    """What workers and operators send about a run."""
+    control, api = embedding.control, embedding.api
+    await api.execute(ExecuteRequest(ELSEWHERE))
+    worker = WorkerInfo("holder", ("noop",), ("elsewhere",))
+    (command,) = await control.claim(worker, 1)
+    held = [(command.command_id, command.fence)]
+    await measured("heartbeat", lambda: control.heartbeat("holder", held))
+
+    async def give_back() -> None:
+        (taken,) = await control.claim(worker, 1)
+        await control.give_back("holder", taken.execution_id, taken.command_id, taken.fence)
+
+    await control.give_back("holder", command.execution_id, command.command_id, command.fence)
+    await measured("claim and give back", give_back)
+    waiting = await run_of(embedding, "flows/waiting")
+
+    async def pause_and_resume() -> None:
+        for name in ("PAUSE", "RESUME"):
+            answer = await api.signal(waiting, SignalRequest(name))
+            if not answer.accepted:
+                raise SystemExit(f"{name} was refused: {answer.message}")
+
+    await measured("signals: pause and resume", pause_and_resume)
+
+
+async def run_of(embedding: Embedded, path: str, *states: str) -> str:
+    """The newest run of a playbook."""
+    (record,) = await embedding.engine.store.executions(ExecutionFilter(states=states, path=path), limit=1)
+    return str(record.execution_id)
+
+
+def time_of(run_id: str) -> str:
+    """When a run was requested (RFC 3339)."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime((int(run_id) >> 22) / 1000 + EPOCH_MS / 1000))
+
+
+async def measure_reads(embedding: Embedded, measured: Measured) -> None:
+    api = embedding.api
+    one, other = await run_of(embedding, "flows/chain", "COMPLETED"), await run_of(embedding, "flows/waiting")
+    since = time_of(one)
     await measured("list", api.list)
     for state in ("RUNNING", "FAILED", "CANCELLED", "PENDING"):
         await measured(f"list --state {state}", partial(api.list, states=(state,)))
@@ -219,7 +279,7 @@ async def measure_reads(here: Embedded, measured: Measured) -> None:
     await measured("list --path, none of it", lambda: api.list(path="flows/none"))
     await measured("list --name, few of it", lambda: api.list(name="elsew"))
     await measured("list --name, none of it", lambda: api.list(name="none"))
-    await measured("list --since", lambda: api.list(since=day))
+    await measured("list --since", lambda: api.list(since=since))
     await measured("list --parent", lambda: api.list(parent=one))
     await measured("show", lambda: api.summary(one))
     await measured("status", lambda: api.status(one))
@@ -228,27 +288,64 @@ async def measure_reads(here: Embedded, measured: Measured) -> None:
     await measured("state --at", lambda: api.state(one, 20))
 
 
-async def measure_schedules(here: Embedded, measured: Measured) -> None:
-    api = here.schedules()
+async def measure_overview(embedding: Embedded, measured: Measured) -> None:
+    """What the console's pages ask for."""
+    api, pools = embedding.api, embedding.pools()
+    await measured("search for runs, none found", lambda: api.find(RunQuery(text="no run has this in its name")))
+    await measured("activity of a day", api.activity)
+    await measured("failing playbooks", api.failing)
+    await measured("work that nobody claims", api.stuck)
+    await measured("leases", api.leases)
+    await measured("approvals", api.approvals)
+    await measured("statistics of a playbook", lambda: api.stats("flows/chain"))
+    await measured("catalog", api.catalog)
+    await measured("versions of a playbook", lambda: api.versions("flows/short"))
+    await measured("pools", pools.pools)
+    await measured("workers", pools.workers)
+
+
+async def measure_history(embedding: Embedded, measured: Measured) -> None:
+    """Recorded runs, and searches through the events of all runs."""
+    api = embedding.api
+    one = await run_of(embedding, "flows/chain", "COMPLETED")
+    failed = await run_of(embedding, "flows/failing")
+    since = time_of(one)
+
+    async def whole_fork(run_id: str, request: ForkRequest) -> None:
+        await api.ended((await api.fork(run_id, request)).execution_id)
+
+    await measured("fork", lambda: whole_fork(one, ForkRequest(at=10)))
+    await measured("retry --failed", lambda: whole_fork(failed, ForkRequest(failed=True)))
+    await measured("replay", lambda: api.replay(one))
+    await measured("diff", lambda: api.diff(one, failed))
+    await measured("logs", lambda: api.logs(failed))
+    await measured("search, a type", lambda: api.search(types=("step.done",), since=since))
+    await measured("search, a rare type", lambda: api.search(types=("execution.cancelled",)))
+    await measured("search, an entity", lambda: api.search(entity="step:s4", since=since))
+
+
+async def measure_schedules(embedding: Embedded, measured: Measured) -> None:
+    api = embedding.schedules()
     assert isinstance(api, EngineSchedules)
     numbers = iter(range(10**6))
     await measured(
         "schedule add", lambda: api.add(NewSchedule(f"new{next(numbers)}-{time.time_ns()}", YEARLY, "flows/short"))
     )
     await measured("schedule list, 50", lambda: api.list(limit=50))
-    now = here.engine.clock.now()
-    await measured("schedules: what is due", lambda: here.engine.store.lease_schedules("growth", now, now + 1000))
+    now = embedding.engine.clock.now()
+    await measured("schedules: what is due", lambda: embedding.engine.store.lease_schedules("growth", now, now + 1000))
 
 
-async def collect(here: Embedded, before: int) -> tuple[int, float]:
-    """Remove runs that ended before a moment; how many, and the store's own time for it."""
-    removed, took = 0, 0.0
+async def collect(embedding: Embedded, before: int) -> tuple[int, float, int]:
+    """Remove runs that ended before a moment. Returns their number, the milliseconds that the store took, and the pages that it visited."""
+    removed, took_s, visited = 0, 0.0, 0
     while True:
-        began = time.perf_counter()
-        count = await here.engine.store.retire(before)
-        took += time.perf_counter() - began
+        pages, began = pages_visited(), time.perf_counter()
+        count = await embedding.engine.store.retire(before)
+        took_s += time.perf_counter() - began
+        visited += pages_visited() - pages
         if not count:
-            return removed, took * 1000
+            return removed, took_s * 1000, visited
         removed += count
         await asyncio.sleep(0)
 

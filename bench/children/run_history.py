@@ -52,31 +52,31 @@ async def ran(api: Any, text: str, **workload: int) -> tuple[str, int]:
 
 
 async def main(events: int, short: int, steps: int) -> dict[str, float]:
-    found: dict[str, float] = {}
-    async with embedded(Settings({"home": "home"})) as here:
-        api = here.api
+    samples: dict[str, float] = {}
+    async with embedded(Settings({"home": "home"})) as embedding:
+        api = embedding.api
 
         async def timed(name: str, work: Any) -> Any:
             began, used = time.perf_counter(), time.process_time()
             answer = await work
-            found[name] = time.perf_counter() - began
-            found[name.replace("_s", "_cpu_s")] = time.process_time() - used
+            samples[name] = time.perf_counter() - began
+            samples[name.replace("_s", "_cpu_s")] = time.process_time() - used
             return answer
 
-        await here.start_worker(unattended=True)
-        long, found["events"] = await ran(api, LOOP, items=events // _AN_ITEM)
-        one, found["short_events"] = await ran(api, LOOP, items=short // _AN_ITEM)
+        await embedding.start_worker(unattended=True)
+        long, samples["events"] = await ran(api, LOOP, items=events // _AN_ITEM)
+        short_run, samples["short_events"] = await ran(api, LOOP, items=short // _AN_ITEM)
         two, _ = await ran(api, LOOP, items=short // _AN_ITEM)
         chain, _ = await ran(api, CHAIN, steps=steps)
         await timed("retry_s", api.fork(long, ForkRequest(step="end")))
-        await timed("fork_s", api.fork(long, ForkRequest(at=int(found["events"]) - 10)))
+        await timed("fork_s", api.fork(long, ForkRequest(at=int(samples["events"]) - 10)))
         check = await timed("replay_s", api.replay(long))
-        found["replayed"] = float(check.ok)
-        await timed("diff_s", api.diff(one, two))
+        samples["replayed"] = float(check.ok)
+        await timed("diff_s", api.diff(short_run, two))
         report = await timed("simulate_s", api.simulate(SimulateRequest(CHAIN, runs=[chain])))
-        found["simulated"], found["same"] = float(report.steps), float(report.ok)
+        samples["simulated"], samples["same"] = float(report.steps), float(report.ok)
         await timed("search_s", api.search(types=("task.done",), limit=100))
-    return found
+    return samples
 
 
 if __name__ == "__main__":

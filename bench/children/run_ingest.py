@@ -24,8 +24,8 @@ async def serve_arclog(home: str) -> None:
     from arclog.wiring.serving.server import serve
 
     settings = Settings({"home": home, "server.port": 0})
-    async with embedded(settings) as here:
-        run = await here.api.execute(ExecuteRequest(WAITS))
+    async with embedded(settings) as embedding:
+        run = await embedding.api.execute(ExecuteRequest(WAITS))
     loop = asyncio.get_running_loop()
     started, stop = loop.create_future(), asyncio.Event()
     server = asyncio.ensure_future(serve(settings, with_worker=False, started=started, stop=stop))

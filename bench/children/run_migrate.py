@@ -35,10 +35,10 @@ _PAUSE_S = 0.005
 
 async def original(settings: Settings) -> int:
     """A run that this release made: the others are copies of its rows."""
-    async with embedded(settings) as here:
-        await here.start_worker()
-        started = await here.api.execute(ExecuteRequest(chain("chain", 5)))
-        await here.api.ended(started.execution_id)
+    async with embedded(settings) as embedding:
+        await embedding.start_worker()
+        started = await embedding.api.execute(ExecuteRequest(chain("chain", 5)))
+        await embedding.api.ended(started.execution_id)
         return int(started.execution_id)
 
 
@@ -135,10 +135,10 @@ async def _write(connection: Any, execution_id: int, waits: list[float]) -> None
 
 async def _runs(store: Any) -> int:
     """How many it has, by the lists that need what the migration made."""
-    found = before = 0
+    number = before = 0
     while page := await store.executions(ExecutionFilter(states=("COMPLETED",)), before=before, limit=5000):
-        found, before = found + len(page), page[-1].execution_id
-    return found
+        number, before = number + len(page), page[-1].execution_id
+    return number
 
 
 def main(argv: list[str]) -> None:

@@ -20,16 +20,16 @@ async def main(steps: int, file: str, home: str) -> dict[str, Any]:
     from arclog.wiring.settings import load_settings
 
     text = read(file)
-    async with embedded(load_settings({"home": home})) as here:
-        started = await here.api.execute(ExecuteRequest(playbook=text, file=file, workload={"laps": steps // 2}))
+    async with embedded(load_settings({"home": home})) as embedding:
+        started = await embedding.api.execute(ExecuteRequest(playbook=text, file=file, workload={"laps": steps // 2}))
         t0 = time.perf_counter()
-        await here.start_worker(started.execution_id)
-        while not await here.api.ended(started.execution_id, timeout_s=5):
-            if here.worker is not None and here.worker.done():
-                here.worker.result()
+        await embedding.start_worker(started.execution_id)
+        while not await embedding.api.ended(started.execution_id, timeout_s=5):
+            if embedding.worker is not None and embedding.worker.done():
+                embedding.worker.result()
         run_s = time.perf_counter() - t0
-        state = (await here.api.status(started.execution_id)).state
-        ends = await step_ends(here.api, started.execution_id)
+        state = (await embedding.api.status(started.execution_id)).state
+        ends = await step_ends(embedding.api, started.execution_id)
     with_snapshot = await fold(home, started.execution_id, {})
     from_log = await fold(home, started.execution_id, {"engine.snapshot_events": 0})
     return {
@@ -55,19 +55,19 @@ async def fold(home: str, execution_id: str, more: dict[str, Any]) -> tuple[floa
     from arclog.wiring.embedded import embedded
     from arclog.wiring.settings import load_settings
 
-    async with embedded(load_settings({"home": home, **more}), read_only=True) as here:
+    async with embedded(load_settings({"home": home, **more}), read_only=True) as embedding:
         t0 = time.perf_counter()
-        live = await here.engine.live.folded(int(execution_id))
+        live = await embedding.engine.live.folded(int(execution_id))
         return time.perf_counter() - t0, live.state.head, encode_state(live.state)
 
 
 async def step_ends(api: Any, execution_id: str) -> list[float]:
-    found: list[float] = []
+    event_times: list[float] = []
     after = 0
     while page := await api.events(execution_id, after=after, limit=5000, types=("step.done",)):
-        found += [datetime.fromisoformat(event["timestamp"]).timestamp() for event in page]
+        event_times += [datetime.fromisoformat(event["timestamp"]).timestamp() for event in page]
         after = page[-1]["seq"]
-    return found
+    return event_times
 
 
 def growth(ends: Sequence[float]) -> float:

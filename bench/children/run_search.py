@@ -27,11 +27,11 @@ TABLES = ("executions", "log", "mark")
 
 async def fill(home: str, events: int) -> dict[str, float]:
     began = time.perf_counter()
-    async with embedded(load_settings({"home": home})) as here:
-        await here.start_worker(unattended=True)
-        run, head = await run_history.ran(here.api, run_history.LOOP, items=ITEMS)
+    async with embedded(load_settings({"home": home})) as embedding:
+        await embedding.start_worker(unattended=True)
+        run, head = await run_history.ran(embedding.api, run_history.LOOP, items=ITEMS)
         copies = -(-events // head)
-        await copied_runs.make_spans(here.engine.store, copies, int(run))
+        await copied_runs.make_spans(embedding.engine.store, copies, int(run))
     copied_runs.copy(home, {int(run): tuple(range(1, copies + 1))}, tables=TABLES)
     if not os.environ.get("ARCLOG_STORE_URL"):
         move_to_the_end(os.path.join(home, "arclog.db"), int(run))
@@ -50,9 +50,9 @@ def move_to_the_end(file: str, run: int) -> None:
 async def measure(home: str, rounds: int) -> dict[str, Any]:
     ms: dict[str, float] = {}
     cpu_ms: dict[str, float] = {}
-    async with embedded(load_settings({"home": home})) as here:
-        newest, oldest = (await here.api.list(limit=1))[0], await here.api.search(limit=1)
-        first, last = oldest.events[0]["timestamp"], (await here.api.status(newest.execution_id)).started_at
+    async with embedded(load_settings({"home": home})) as embedding:
+        newest, oldest = (await embedding.api.list(limit=1))[0], await embedding.api.search(limit=1)
+        first, last = oldest.events[0]["timestamp"], (await embedding.api.status(newest.execution_id)).started_at
         middle = timestamp((micros(first) + micros(str(last))) // 2)
         searches: dict[str, dict[str, Any]] = {
             "any event": {},
@@ -69,7 +69,7 @@ async def measure(home: str, rounds: int) -> dict[str, Any]:
             used = time.process_time()
             for _ in range(rounds):
                 began = time.perf_counter()
-                page = await here.api.search(**asked, limit=100)
+                page = await embedding.api.search(**asked, limit=100)
                 took.append((time.perf_counter() - began) * 1000)
             cpu_ms[name] = (time.process_time() - used) * 1000 / rounds
             ms[name] = sorted(took)[len(took) // 2]
@@ -85,5 +85,5 @@ def micros(text: str) -> int:
 
 
 if __name__ == "__main__":
-    home, what, number = sys.argv[1:4]
-    print(json.dumps(asyncio.run((fill if what == "fill" else measure)(home, int(number)))))
+    home, action, number = sys.argv[1:4]
+    print(json.dumps(asyncio.run((fill if action == "fill" else measure)(home, int(number)))))

@@ -67,10 +67,10 @@ async def streams(url: str, count: int) -> dict[str, Any]:
         await everybody.wait()
         begun = time.perf_counter()
         await client.post(f"/api/executions/{execution_id}/approve", json={})
-        told = await asyncio.gather(*following)
+        followers = await asyncio.gather(*following)
         events = len((await client.get(f"/api/executions/{execution_id}/events")).json()["events"])
-    whole = sum(seqs == list(range(1, events + 1)) for seqs, _ in told)
-    return {"whole": whole, "last_s": max(ended for _, ended in told) - begun, "events": events}
+    whole = sum(seqs == list(range(1, events + 1)) for seqs, _ in followers)
+    return {"whole": whole, "last_s": max(ended for _, ended in followers) - begun, "events": events}
 
 
 async def status(url: str, count: int, at_a_time: int) -> dict[str, Any]:

@@ -173,8 +173,8 @@ def steps_a_second(inputs: Inputs, events_a_day: float, peak: float = 1.0) -> fl
 
 def load(path: Path = INPUTS) -> tuple[Inputs, dict[str, str]]:
     """The measured inputs, and what they were measured on."""
-    told = json.loads(path.read_text(encoding="utf-8"))
-    return Inputs(**told["inputs"]), told["machine"]
+    recorded = json.loads(path.read_text(encoding="utf-8"))
+    return Inputs(**recorded["inputs"]), recorded["machine"]
 
 
 def save(inputs: Inputs, machine: dict[str, str], path: Path = INPUTS) -> None:

@@ -22,13 +22,13 @@ def growth(inputs: Inputs, cluster: Cluster) -> list[str]:
         "| ---: | ---: | ---: | --- | ---: | ---: |",
     ]
     for n in SERVERS:
-        one = replace(cluster, servers=n)
-        found = capacity(inputs, one)
-        mean = latency(inputs, one, 0.7 * found.steps).total_s
-        room = "" if found.fits else f" (has {cluster.max_connections})"
-        day = found.steps * inputs.events * DAY_S
+        sized = replace(cluster, servers=n)
+        result = capacity(inputs, sized)
+        mean = latency(inputs, sized, 0.7 * result.steps).total_s
+        room = "" if result.fits else f" (has {cluster.max_connections})"
+        day = result.steps * inputs.events * DAY_S
         lines.append(
-            f"| {n} | {found.steps:,.0f} | {day:.1e} | {found.first} | {found.connections}{room} | {1000 * mean:.1f} ms |"
+            f"| {n} | {result.steps:,.0f} | {day:.1e} | {result.first} | {result.connections}{room} | {1000 * mean:.1f} ms |"
         )
     return lines
 
@@ -57,16 +57,16 @@ def checked(inputs: Inputs, cluster: Cluster) -> list[str]:
         "| ---: | ---: | --- | ---: | ---: | ---: | ---: |",
     ]
     for servers, shards in ((1, 1), (20, 4)):
-        one = replace(cluster, servers=servers, shards=shards)
-        most = capacity(inputs, one)
+        sized = replace(cluster, servers=servers, shards=shards)
+        most = capacity(inputs, sized)
         inner = min(value for part, value in most.parts.items() if part != "one publisher")
         seconds = 12_000 / inner
-        seen = simulate(inputs, one, 0.7 * inner, seconds=seconds)
-        mean = latency(inputs, one, 0.7 * inner).total_s
+        seen = simulate(inputs, sized, 0.7 * inner, seconds=seconds)
+        mean = latency(inputs, sized, 0.7 * inner).total_s
         lines.append(
             f"| {servers} | {shards} | 70 % | {0.7 * inner:,.0f} | {seen.steps:,.0f} | {1000 * mean:.2f} ms | {1000 * seen.latency_s:.2f} ms |"
         )
-        over = simulate(inputs, one, 2 * inner, seconds=seconds)
+        over = simulate(inputs, sized, 2 * inner, seconds=seconds)
         lines.append(f"| {servers} | {shards} | 200 % | {inner:,.0f} | {over.steps:,.0f} | – | – |")
     return lines
 

@@ -72,7 +72,7 @@ def test_a_chain_of_three_steps_is_run_and_checked(tmp_path):
     sample = w2_chain.arclog(str(tmp_path), 3)
     assert sample["counts"]["step.done"] == 3
     assert min(sample["run_s"], sample["cpu_s"], sample["total_s"], sample["gap_ms"]) > 0
-    with pytest.raises(Wrong, match=r"step\.done events: 3, and not 4"):
+    with pytest.raises(Wrong, match=r"step\.done events: got 3, expected 4"):
         playbooks.check_run(sample, steps=4, tasks=4)
 
 
@@ -217,6 +217,9 @@ def test_growth_is_told_by_the_largest_and_the_smallest_store():
     slow = growth.Row("sqlite", "list", "ms", (2.0, 40.0), pages=(60.0, 80.0))
     scans = growth.Row("sqlite", "list", "ms", (2.0, 2.1), pages=(60.0, 200.0))
     few = growth.Row("sqlite", "list", "ms", (2.0, 2.1), pages=(3.0, 12.0))
+    bounded = growth.Row("sqlite", "failing playbooks", "ms", (1.0, 7.0, 7.5), pages=(100.0, 1600.0, 1610.0))
+    unbounded = growth.Row("sqlite", "failing playbooks", "ms", (1.0, 7.0, 30.0), pages=(100.0, 1600.0, 8000.0))
+    assert (bounded.verdict, unbounded.verdict) == ("flat, bounded", "GROWS")
     assert [row.verdict for row in (slow, scans, few)] == ["flat in pages", "GROWS", "flat"]
     text = growth.report([flat, grows], [100, 200, 300], {"cores": "2"}, ["a problem"], markdown=True)
     assert "| sqlite | claim | 2.00 ms | 4.00 ms | 40.00 ms | 20.00 |  | GROWS |" in text
