@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.servers.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```(sh|yaml|text)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -62,9 +63,7 @@ def run_commands(script: str, folder: Path, home: Path, *, fails: bool = False) 
 
 def start_server(command: str, folder: Path, home: Path) -> subprocess.Popen[str]:
     """Starts a server and returns once it has printed its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [*command.split(), "--port", str(port)],
         cwd=folder, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

@@ -143,7 +143,7 @@ def _canonical(name: str, statuses: Sequence[str]) -> str:
 def dialects_page() -> str:
     parts = [
         _HEAD,
-        _table(("dialect", "what it is"), ((f"`{dialect.name}`", dialect.doc) for dialect in DIALECTS.values())),
+        _table(("dialect", "description"), ((f"`{dialect.name}`", dialect.doc) for dialect in DIALECTS.values())),
         _CURSORS,
     ]
     parts += [
@@ -180,7 +180,7 @@ def dialects_page() -> str:
             ((f"`{name}`", *("yes" if name in grants else "" for grants in GRANTS.values())) for name in REGISTRY),
         ),
         _LEGACY,
-        _table(("legacy", "canonical", "told so"), (_legacy_row(row) for row in legacy.TABLE)),
+        _table(("legacy", "canonical", "used when read"), (_legacy_row(row) for row in legacy.TABLE)),
         "\n## Schemas\n\n`arclog schema NAME` prints a JSON Schema (draft 2020-12):\n\n",
         _table(
             ("name", "of what"),

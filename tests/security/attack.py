@@ -106,9 +106,9 @@ def end_orphans() -> None:
         for process in processes:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        for task in tasks:
+        for process in processes:  # parents first: what a process leaves behind becomes a child of this one
             with suppress(ChildProcessError):
-                os.waitpid(task, 0)
+                os.waitpid(process, 0)
 
 
 def _children_by_parent() -> defaultdict[int, list[int]]:

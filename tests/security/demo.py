@@ -1,8 +1,9 @@
 """A server that may take 1 GiB with all its processes, under the template, playbook and report bombs of one tenant, while runs of
 another one are measured: `./x attack demo` prints a table.
 
-Calm and attack alternate on the same server in short rounds, so that both see the same machine, and which of them comes first
-alternates, too. Who attacks is a process of its own, of the lowest priority: it stands for another machine. What other programs do to
+Calm and attack alternate on the same server in rounds of a few seconds, so that both see the same machine, and which of them comes
+first alternates, too. The other tenant starts a run every 20 ms. (If it started one as soon as the last had ended, the two tenants
+would share a core: any busy neighbour doubles the time of such a run.) Who attacks is a process of its own, of the lowest priority: it stands for another machine. What other programs do to
 the machine is seen by two sets of calm rounds: where these differ, nothing can be concluded from the others.
 """
 
@@ -28,6 +29,8 @@ from tests.security.cage import Cage
 from tests.security.site import ROOT, Site
 
 LIMIT = 1 << 30
+#: How often the other tenant starts a run.
+PACE_S = 0.02
 #: How much longer the other tenant's runs may take.
 MOST_RATIO = 2.0
 #: How much the p95 of two sets of calm rounds may differ where a verdict is possible.
@@ -116,19 +119,19 @@ def joined(rounds: Sequence[list[float]]) -> list[float]:
     return [seconds for times in rounds for seconds in times]
 
 
-def demonstrated(rounds: int = 12, runs: int = 40, kinds: Sequence[str] = ()) -> Measured:
-    """Measure so many rounds of so many runs, each once calm and once under attack by bombs of these kinds (all by default)."""
+def demonstrated(rounds: int = 6, seconds: float = 5.0, kinds: Sequence[str] = ()) -> Measured:
+    """Measure so many rounds of so many seconds, each once calm and once under attack by bombs of these kinds (all by default)."""
     cage = Cage(LIMIT)
     site = Site(cage=cage)
     attacker = _Attacker(site, kinds or list(BOMBS))
     measured = Measured([], [], 0, {}, 0, 0, died=False, how=cage.how)
     try:
-        _runs(site, 10)
+        _runs(site, 1.0)
         for number in range(rounds):
             for attacked in (False, True) if number % 2 == 0 else (True, False):
                 if attacked:
                     attacker.go()
-                took, failed = _runs(site, runs)
+                took, failed = _runs(site, seconds)
                 (measured.attacked if attacked else measured.calm).append(took)
                 measured.failed += failed
                 if attacked:
@@ -143,11 +146,12 @@ def demonstrated(rounds: int = 12, runs: int = 40, kinds: Sequence[str] = ()) ->
         cage.close()
 
 
-def _runs(site: Site, count: int) -> tuple[list[float], int]:
+def _runs(site: Site, seconds: float) -> tuple[list[float], int]:
+    """Start a run every PACE_S, if the one before has ended, and return how long each took and how many did not complete."""
     took, failed = [], 0
     client = site.client("victim", "engineer")
-    for _ in range(count):
-        begun = time.perf_counter()
+    end = time.perf_counter() + seconds
+    while (begun := time.perf_counter()) < end:
         try:
             run = client.post("/api/executions", json={"playbook": RUN}).json()["execution_id"]
             head = client.get(f"/api/executions/{run}/head", params={"until": "ended", "timeout_s": 30}).json()
@@ -155,6 +159,7 @@ def _runs(site: Site, count: int) -> tuple[list[float], int]:
         except (httpx2.HTTPError, KeyError, ValueError):
             failed += 1
         took.append(time.perf_counter() - begun)
+        time.sleep(max(0.0, PACE_S - took[-1]))
     return took, failed
 
 

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,7 @@ import yaml
 
 from arclog.model.config.settings import Settings
 from tests.security import bombs
-from tests.security.site import ALLOWED, CANARY, NOOP, NUMBER, Site
+from tests.security.site import ALLOWED, CANARY, DELAY_S, NOOP, NUMBER, Site
 
 _FOLDER = Path(__file__).with_name("attacks")
 #: What a run that was stopped may be.
@@ -62,7 +63,7 @@ def carried_out(site: Site, attack: Attack) -> str:
         got = f"{type(problem).__name__}: {problem}" if site.alive() else ""
     if site.trap.reached:
         got = ", ".join(filter(None, (got, f"reached the forbidden address: {site.trap.reached[0]}".rstrip(": "))))
-    return ", ".join(filter(None, (got, site.harm())))
+    return ", ".join(filter(None, (got, site.harm(attack.get("neighbour_s", DELAY_S)))))
 
 
 def filled(site: Site, value: Any) -> Any:
@@ -147,6 +148,36 @@ def run(site: Site, attack: Attack) -> str:
     if site.trap_allowed_less_than(attack.get("visits", 0)):
         return "nothing was sent, so that nothing was shown"
     return leaked(attack, done["events"] + done["logs"] + json.dumps(done["summary"])) or changed(site, attack)
+
+
+def runs(site: Site, attack: Attack) -> str:
+    """Many runs of one playbook of mallory's at a time, for `for_s`; then they are cancelled. The watch over the neighbour says what
+    they did.
+    """
+    options = attack["runs"]
+    engineer = site.client("mallory", "engineer")
+    playbook = bombs.MADE[options["made"]](options["runs_work"])
+    started: list[str] = []
+    try:
+        for _ in range(options["count"]):
+            answer = engineer.post("/api/executions", json={"playbook": playbook})
+            if answer.status_code == 201:
+                started.append(answer.json()["execution_id"])
+            elif not 400 <= answer.status_code < 500:
+                return f"HTTP {answer.status_code}: {answer.text[:100]}"
+        threading.Event().wait(options["for_s"])
+        site.wait_for_neighbour()
+        if any(engineer.get(f"/api/executions/{run_id}/head").json().get("ended") for run_id in started):
+            return "a run ended, so that nothing was shown"
+    finally:
+        # Requests about such a run wait for its decisions, so they are sent together.
+        with ThreadPoolExecutor(len(started) or 1) as pool:
+            list(
+                pool.map(
+                    lambda run_id: engineer.post(f"/api/executions/{run_id}/cancel", json={"reason": "done"}), started
+                )
+            )
+    return ""
 
 
 def leaked(attack: Attack, text: str) -> str:
@@ -434,6 +465,7 @@ MOVES: dict[str, Callable[[Site, Attack], str]] = {
     each.__name__: each
     for each in (
         run,
+        runs,
         request,
         raw,
         streams,

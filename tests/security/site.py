@@ -1,7 +1,7 @@
 """Where attacks are carried out: a real server with two tenants, something to steal, and a watch over what it suffers.
 
-The watch asks for `/health` and lets the other tenant run something all the time. A server that takes more memory than it
-may have is killed, as the kernel would do it, and started again.
+The watch asks for `/health` and lets the other tenant run something all the time: both must be answered, and every run must
+complete. A server that takes more memory than it may have is killed, as the kernel would do it, and started again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,7 @@ NAMES = f"127.53.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 SETTINGS = {
     "http.allow_networks": f"{ALLOWED}/32",
     "network.allow_networks": "none",
+    "postgres.allow_networks": f"{ALLOWED}/32",
     "tasks.allow_networks": "none",
     "server.max_concurrent": 200,
     "auth.max_failures": 100_000,
@@ -53,6 +56,41 @@ SETTINGS = {
 def overload() -> float:
     """How many times longer things take than on a machine with two processes for each core."""
     return max(1.0, os.getloadavg()[0] / (2 * (os.cpu_count() or 1)))
+
+
+def health_problem(client: httpx2.Client, url: str, *, path: str = "/health") -> str:
+    """What was wrong with the server's answer; '' when nothing was."""
+    try:
+        answer = client.get(f"{url}{path}")
+    except httpx2.HTTPError as problem:
+        return f"{path} was not answered: {type(problem).__name__} {problem}".rstrip()
+    return "" if answer.status_code == 200 else f"{path} was answered with HTTP {answer.status_code}"
+
+
+def neighbour_problem(client: httpx2.Client, url: str, key: str, most_s: float) -> str:
+    """Start a run of the other tenant and wait for its end. What was wrong with it; '' when it completed within `most_s`."""
+    headers = {"authorization": f"Bearer {key}"}
+    runs, end = f"{url}/api/executions", time.monotonic() + most_s
+    doing = "started"
+    try:
+        answer = client.post(runs, json={"playbook": NOOP}, headers=headers)
+        if answer.status_code != 201:
+            return f"a run of the other tenant was refused: HTTP {answer.status_code} {answer.text[:100]}".rstrip()
+        run = f"{runs}/{answer.json()['execution_id']}"
+        doing = "followed"
+        while (left_s := end - time.monotonic()) > 0:
+            until: dict[str, str | float] = {"until": "ended", "timeout_s": min(left_s, 20)}
+            answer = client.get(f"{run}/head", params=until, headers=headers)
+            if answer.status_code != 200:
+                return f"a run of the other tenant could not be followed: HTTP {answer.status_code} {answer.text[:100]}".rstrip()
+            if answer.json().get("ended"):
+                answer = client.get(run, headers=headers)
+                summary = answer.json() if answer.status_code == 200 else {"state": f"HTTP {answer.status_code}"}
+                state = summary.get("state") or summary.get("status")
+                return "" if state == "COMPLETED" else f"a run of the other tenant ended as {state}"
+    except (httpx2.HTTPError, KeyError, ValueError) as problem:
+        return f"a run of the other tenant could not be {doing}: {type(problem).__name__} {problem}".rstrip()
+    return f"a run of the other tenant did not end within {most_s:.0f} s"
 
 
 class Trap:
@@ -129,6 +167,12 @@ class Site:
         self._done = threading.Event()
         #: what the server suffered since it was looked at last
         self._harm: dict[str, float] = {}
+        #: the first thing that each part of the watch found wrong since then
+        self._problems: dict[str, str] = {}
+        #: of the server that answers now; None while it is stopped or started
+        self._serving: object | None = None
+        #: how many runs of the neighbour were begun, and how many of them were looked at to their end
+        self._begun = self._ended = 0
         self._clients: dict[tuple[str, str], httpx2.Client] = {}
         assert self.start(), (self.folder / "log").read_text()
         self._watch = [
@@ -170,6 +214,7 @@ class Site:
         self.url = answer["url"]
         self.keys = {(tenant, role): key for tenant, role, key in answer["keys"]}
         self._close_clients()
+        self._serving = object()
         return True
 
     def prey(self) -> dict[str, Any]:
@@ -237,8 +282,11 @@ class Site:
             time.sleep(0.05)
         return self.trap.allowed < visits
 
-    def harm(self) -> str:
-        """What the server suffered since this was asked last; '' when nothing. A dead one is started again."""
+    def harm(self, delay_s: float = DELAY_S) -> str:
+        """What the server suffered since this was asked last; '' when nothing. A dead one is started again.
+
+        `delay_s`: longest that a run of the other tenant may take on a machine that is not overloaded.
+        """
         messages = []
         self._settle()
         if not self.alive():
@@ -249,20 +297,28 @@ class Site:
                 messages.append(f"and again after restart {attempt + 1}")
             self._renew()
         harm, self._harm = self._harm, {}
+        problems, self._problems = self._problems, {}
         if harm.get("health", 0) > STALL_S * overload():
             messages.append(f"the server stood still for {harm['health']:.0f} s")
-        if harm.get("neighbour", 0) > DELAY_S * overload():
-            messages.append(f"a run of the other tenant took {harm['neighbour']:.0f} s")
-        return ", ".join(messages)
+        if harm.get("neighbour", 0) > delay_s * overload():
+            messages.append(f"a run of the other tenant took {harm['neighbour']:.1f} s")
+        return ", ".join([*messages, *problems.values()])
+
+    def wait_for_neighbour(self) -> None:
+        """Wait until a run of the other tenant that begins after this call was looked at."""
+        self._wait_for_runs(self._begun + 1)
+
+    def _wait_for_runs(self, count: int) -> None:
+        end = time.monotonic() + 2 * RUN_S * overload()
+        while self._ended < count and time.monotonic() < end:
+            time.sleep(0.02)
 
     def _settle(self) -> None:
         """Wait until the server has got over what was asked of it, or is dead: what it suffers belongs to this attack."""
         with self.stranger(timeout=200) as client:
             for path in ("/health", "/ready"):
-                begun = time.monotonic()
-                with suppress(httpx2.HTTPError):
-                    client.get(path)
-                    self._suffered("health", time.monotonic() - begun)
+                self._look("health", partial(health_problem, client, path=path))
+        self._wait_for_runs(self._begun)
 
     def _is_well(self) -> bool:
         """Whether it lives on for some time after its start."""
@@ -282,10 +338,7 @@ class Site:
     def _watch_health(self) -> None:
         with httpx2.Client(timeout=120, trust_env=False, verify=False) as client:
             while not self._done.wait(0.2):
-                begun = time.monotonic()
-                with suppress(httpx2.HTTPError):
-                    client.get(f"{self.url}/health")
-                    self._suffered("health", time.monotonic() - begun)
+                self._look("health", partial(health_problem, client))
 
     def _watch_memory(self) -> None:
         while not self._done.wait(0.05):
@@ -298,20 +351,36 @@ class Site:
     def _watch_neighbour(self) -> None:
         with httpx2.Client(timeout=120, trust_env=False, verify=False) as client:
             while not self._done.wait(0.5):
-                with suppress(httpx2.HTTPError, KeyError, ValueError):
-                    headers = {"authorization": f"Bearer {self.keys['victim', 'engineer']}"}
-                    runs = f"{self.url}/api/executions"
-                    begun = time.monotonic()
-                    answer = client.post(runs, json={"playbook": NOOP}, headers=headers)
-                    if answer.status_code == 201:
-                        head = f"{runs}/{answer.json()['execution_id']}/head"
-                        client.get(head, params={"until": "ended", "timeout_s": 60}, headers=headers)
-                    self._suffered("neighbour", time.monotonic() - begun)
+                self._begun += 1
+                self._look(
+                    "neighbour",
+                    lambda url: neighbour_problem(client, url, self.keys["victim", "engineer"], RUN_S * overload()),
+                )
+                self._ended += 1
+
+    def _look(self, name: str, problem_of: Callable[[str], str]) -> None:
+        """Record how long a look at the server took and what was wrong; nothing when it was stopped or died meanwhile, which
+        `harm` reports by itself.
+        """
+        serving = self._serving
+        if serving is None:
+            return
+        begun = time.monotonic()
+        problem = problem_of(self.url)
+        took = time.monotonic() - begun
+        # The connections of a process that is killed close before its end is seen.
+        if problem:
+            self._done.wait(0.5)
+        if self._serving is serving and self.alive():
+            self._suffered(name, took)
+            if problem:
+                self._problems.setdefault(name, problem)
 
     def _suffered(self, name: str, amount: float) -> None:
         self._harm[name] = max(amount, self._harm.get(name, 0))
 
     def _end(self) -> None:
+        self._serving = None
         process = self._process
         if process is not None and process.poll() is None:
             process.terminate()

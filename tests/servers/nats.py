@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.ports import free_port
+
 _START_S = 60
 
 
@@ -80,13 +82,6 @@ class NatsServer:
     def close(self) -> None:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

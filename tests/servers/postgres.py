@@ -13,7 +13,6 @@ import contextlib
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, LiteralString
 import pytest
 
 from tests.servers.memory import memory
+from tests.servers.ports import free_port
 
 if TYPE_CHECKING:
     import psycopg
@@ -71,7 +71,7 @@ class PostgresServer:
     def __init__(self, *options: str) -> None:
         binaries = _binaries()
         self.folder = Path(tempfile.mkdtemp(prefix="arclog-pg-", dir=memory(_ROOM_GIB)))
-        self.port = _free_port()
+        self.port = free_port()
         self._count = 0
         self._keeper = subprocess.Popen(
             [sys.executable, "-I", _KEEPER, binaries, self.folder, str(self.port), str(_server_uid()), *options],
@@ -162,13 +162,6 @@ def _binaries() -> Path:
 def _server_uid() -> int:
     """PostgreSQL refuses to run as root."""
     return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

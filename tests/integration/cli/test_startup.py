@@ -28,6 +28,8 @@ UNUSED = (
     "arclog.plan.lint.markings", "arclog.worker.local_files", "arclog.ports.bus", "arclog.ports.views.history",
     "arclog.client", "arclog.server", "arclog.stores.postgres", "arclog.testing",
 )  # fmt: skip
+#: those that a run of one python task must not import
+UNUSED_BY_PYTHON = ("shutil", "mimetypes", "urllib.parse", "ipaddress", "difflib", "json", "arclog.engine.views.why")
 
 
 def python(code: str, **variables: str) -> str:
@@ -42,9 +44,9 @@ def python(code: str, **variables: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
-def test_a_run_imports_few_modules(tmp_path):
+def modules_of_a_run(tmp_path, text):
     playbook = tmp_path / "small.yaml"
-    playbook.write_text(PLAYBOOK)
+    playbook.write_text(text)
     code = (
         "from arclog.cli.main import command\n"
         f"code = command(['run', {str(playbook)!r}, '--json'])\n"
@@ -54,10 +56,22 @@ def test_a_run_imports_few_modules(tmp_path):
     )
     code, names = json.loads(python(code, ARCLOG_HOME=str(tmp_path / "home")))
     assert code == 0
+    return names
+
+
+def test_a_run_imports_few_modules(tmp_path):
+    names = modules_of_a_run(tmp_path, PLAYBOOK)
     assert [name for name in UNUSED if name in names] == []
     own = [name for name in names if name.split(".")[0] == "arclog"]
     assert len(own) <= MOST_OWN, f"{len(own)} modules of arclog"
     assert len(names) <= MOST, f"{len(names)} modules"
+
+
+def test_a_python_task_loads_nothing_for_outputs_and_waits(tmp_path):
+    task = "tool: {kind: python, code: 'def main(): return 1'}"
+    names = modules_of_a_run(tmp_path, "# A small playbook.\n" + PLAYBOOK.replace("tool: {kind: noop}", task))
+    assert "arclog.sandbox.launcher" in names
+    assert [name for name in UNUSED_BY_PYTHON if name in names] == []
 
 
 def test_parts_that_were_left_out_are_there_when_they_are_used():
