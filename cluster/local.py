@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tests.servers.nats import NatsServer, free_port
+from tests.servers.nats import NatsServer
+from tests.servers.ports import free_port
 from tests.servers.postgres import Database, PostgresServer
 from tests.servers.proxy import Proxy
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from xml.sax.saxutils import escape
 
+from arclog.model.errors import shortened
 from arclog.plan.net import Plan, StepPlan
 
 _CHAR, _LINE = 7.2, 16
@@ -120,7 +121,7 @@ def _condition(when: object) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return shortened(text, _LONGEST)
 
 
 def _text(text: str) -> str:

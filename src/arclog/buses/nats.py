@@ -212,7 +212,7 @@ class NatsBus:
             except FAULTS as problem:
                 self._log_problem(f"NATS: {text_of(problem)}")
             except Exception:  # a later session may work
-                log.exception("the bus stumbled; NATS is tried again")
+                log.exception("the bus failed; NATS will be tried again")
             made = None
             self._settled.set()
             if self._lost > lost:

@@ -146,7 +146,7 @@ class PostgresBus:
                 self._denied = refusal_of(problem).meaning is Meaning.DENIED
                 self._log_problem(text_of(problem))
             except Exception:  # a later session may work
-                log.exception("the bus stumbled; it is tried again")
+                log.exception("the bus failed and will be tried again")
                 self._notifier = None
             self._settled.set()
             await asyncio.sleep(backoff.pause_s())

@@ -98,6 +98,23 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise Usage(f"{self.prog.removeprefix('arclog ')}: {message}", f"see `{self.prog} --help`")
 
+    def add_set(self, purpose: str) -> None:
+        """Add --set. Its values are in `options.assignments`."""
+        self.add_argument(
+            "--set",
+            dest="assignments",
+            metavar="PATH=VALUE",
+            action="append",
+            default=[],
+            help=f"{purpose}; VALUE is JSON, otherwise text (repeatable)",
+        )
+
+    def add_map(self, purpose: str) -> None:
+        """Add --map. `cli.options.mapping_of` reads its values."""
+        self.add_argument(
+            "--map", dest="mapped", metavar="OLD=NEW", action="append", default=[], help=f"{purpose} (repeatable)"
+        )
+
     def parse(self, words: list[str]) -> argparse.Namespace:
         options, unknown = self.parse_known_args(words)
         if unknown:

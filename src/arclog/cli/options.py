@@ -51,22 +51,8 @@ def change_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--playbook", metavar="FILE", default="", help="continue with this playbook instead of the run's own"
     )
-    parser.add_argument(
-        "--set",
-        dest="assignments",
-        metavar="PATH=VALUE",
-        action="append",
-        default=[],
-        help="change a value of the run's workload; VALUE is JSON, otherwise text (repeatable)",
-    )
-    parser.add_argument(
-        "--map",
-        dest="mapped",
-        metavar="OLD=NEW",
-        action="append",
-        default=[],
-        help="a step has another name in the new playbook (repeatable)",
-    )
+    parser.add_set("change a value of the run's workload")
+    parser.add_map("a step has another name in the new playbook")
 
 
 def mapping_of(options: Namespace) -> dict[str, str]:

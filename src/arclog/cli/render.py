@@ -190,6 +190,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def milliseconds(took: int | None) -> str:
+    """A duration in milliseconds, or a dash if there is none."""
+    return "–" if took is None else duration(took / 1000)
+
+
 def between(started: str | None, ended: str | None) -> str:
     """The duration, or '' if it has not ended."""
     if not started or not ended:

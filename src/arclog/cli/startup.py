@@ -76,8 +76,8 @@ class _OnDemand(ModuleType):
         for function in _CALLED_LATER.get(name, ()):
             setattr(self, function, partial(self._call, function))
 
-    def _call(self, function: str, *args: Any, **named: Any) -> Any:
-        return getattr(import_module(self.__name__), function)(*args, **named)
+    def _call(self, function: str, *args: Any, **options: Any) -> Any:
+        return getattr(import_module(self.__name__), function)(*args, **options)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by the import system

@@ -136,7 +136,7 @@ def canonical(record: Envelope) -> Envelope | None:
         return record
     payload = dict(record["payload"])
     payload.pop("state", None)
-    status = SKIPPED if payload.pop("skipped_step", False) else _canonical_status(row)
+    status = SKIPPED if payload.pop("skipped_step", False) else first_status(row)
     alias = REGISTRY[row.canonical].alias
     return {**record, "event_type": row.canonical, "event_alias": alias, "status": status, "payload": payload}
 
@@ -148,12 +148,8 @@ def _canonical_fact(record: Envelope) -> Envelope:
     return record
 
 
-def terminal_name(event_type: str, state: str) -> str:
-    """Return the lifecycle name of a terminal event that left the execution in this state."""
-    return next(row.name for row in TABLE if (row.canonical, row.state) == (event_type, state))
-
-
-def _canonical_status(row: Row) -> str:
+def first_status(row: Row) -> str:
+    """Return the status of the canonical event that a name stands for."""
     return (row.statuses or REGISTRY[row.canonical].statuses)[0]
 
 

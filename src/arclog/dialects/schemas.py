@@ -231,12 +231,12 @@ def _run_event(title: str, *, written: bool) -> Schema:
 
 
 def run_record() -> Schema:
-    """RunEventRecord: what readers of the Run Events Contract get."""
+    """Return the schema of RunEventRecord, which readers of the Run Events Contract get."""
     return _run_event("RunEventRecord", written=False)
 
 
 def run_write() -> Schema:
-    """RunEventWrite: what the engine hands to the store, which adds runSeq and persistedAt."""
+    """Return the schema of RunEventWrite, to which the store adds runSeq and persistedAt."""
     return _run_event("RunEventWrite", written=True)
 
 
@@ -281,8 +281,8 @@ def wire_request() -> Schema:
         "result_kind": {"enum": [*wire.RESULT_KINDS, None], "default": wire.DATA},
         "result_uri": {"type": ["string", "null"], "description": "With result_kind ref."},
         "event_ids": {"type": ["array", "null"], "items": _LAX_ID, "description": "With result_kind refs."},
-        "actionable": {"type": ["boolean", "null"], "description": "The server's to say."},
-        "informative": {"type": ["boolean", "null"], "description": "The server's to say."},
+        "actionable": {"type": ["boolean", "null"], "description": "Set by the server only."},
+        "informative": {"type": ["boolean", "null"], "description": "Set by the server only."},
         **_wire_fields(),
     }
     either = {"anyOf": [{"required": ["event_type"]}, {"required": ["name"]}]}
@@ -303,7 +303,7 @@ def wire_batch() -> Schema:
 
 
 def wire_record() -> Schema:
-    """An event as it is told in the wire dialect: ids are strings, always."""
+    """Return the schema of an event in the wire dialect, in which ids are always strings."""
     properties: dict[str, Schema] = {
         "execution_id": _ID,
         "event_id": _TEXT,

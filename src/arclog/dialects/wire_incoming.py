@@ -35,6 +35,7 @@ from arclog.dialects.wire import (
 )
 from arclog.model import ids
 from arclog.model import outcome as outcomes
+from arclog.model.config.reducers import is_number
 from arclog.model.data.digest import sha256
 from arclog.model.data.json_data import DEEPEST_INPUT, nested_deeper
 from arclog.model.data.suggestions import did_you_mean
@@ -51,6 +52,7 @@ EITHER_PLACE = ("task", "task_run_id", "step_run_id", "iteration", "iteration_id
 _OF_TASKS = frozenset({"task", "step_run_id", "task_run_id", "iteration", "iteration_id", "attempt", "fence"})
 #: fields that only the server may set
 SERVER_ONLY = ("actionable", "informative")
+_SERVER_ONLY = frozenset(SERVER_ONLY)
 #: fields of rendered events that are derived again on input
 _DERIVED = ("result", "seq", "source")
 KNOWN = frozenset({
@@ -122,7 +124,7 @@ def parse_event(
         status = SKIPPED  # the wire has no word for it
     if principal == WORKER and status == SKIPPED:
         raise RequestRejected(f"{name} cannot have status {word}: only the server skips a step")
-    if principal != SERVER:
+    if principal != SERVER and not _SERVER_ONLY.isdisjoint(fields):
         confirmed = {"informative": grant.informative}  # a field that states the fact is no contradiction
         ignored = [key for key in SERVER_ONLY if key in fields and fields[key] is not confirmed.get(key)]
         warnings += [f"{key} can only be set by the server and is ignored" for key in ignored]
@@ -152,6 +154,8 @@ def parse_event(
 
 
 def _unknown(fields: Mapping[str, Any]) -> list[str]:
+    if KNOWN.issuperset(fields):
+        return []
     keys = [key for key in fields if key not in KNOWN]
     warnings = [f"unknown key {key[:100]!r} is ignored" for key in keys[:_MOST_WARNINGS]]
     hidden = len(keys) - len(warnings)
@@ -219,7 +223,7 @@ def _meaning(name: str, status: str, payload: dict[str, Any], principal: str) ->
         names = [*REGISTRY, *legacy.BY_NAME, *lifecycle.BY_NAME]
         raise RequestRejected(f"there is no event type {name!r}{did_you_mean(name, names)}")
     if not status:
-        return rows[0].canonical, _first_status(rows[0]), ""
+        return rows[0].canonical, lifecycle.first_status(rows[0]), ""
     for row in rows:
         if status in (row.statuses or REGISTRY[row.canonical].statuses):
             return row.canonical, status, ""
@@ -242,10 +246,6 @@ def status_from_name(event_type: str, payload: Mapping[str, Any]) -> str:
     """Return the status that a canonical type implies. A payload with an error decides if the name allows both."""
     statuses = REGISTRY[event_type].statuses
     return ERROR if ERROR in statuses and payload.get("error") else statuses[0]
-
-
-def _first_status(row: lifecycle.Row) -> str:
-    return (row.statuses or REGISTRY[row.canonical].statuses)[0]
 
 
 def _fitting(name: str, kind: str, status: str) -> str:
@@ -293,9 +293,11 @@ def _event(fields: Mapping[str, Any], kind: str, status: str, now: int) -> Event
 
 def _aliased(fields: Mapping[str, Any], field: str, default: Any) -> Any:
     other = ALIASES[field]
-    if field in fields and other in fields and fields[field] != fields[other]:
+    if other not in fields:
+        return fields.get(field, default)
+    if field in fields and fields[field] != fields[other]:
         raise RequestRejected(f"`{field}` and `{other}` are the same field and have different values")
-    return fields.get(field, fields.get(other, default))
+    return fields[other] if field not in fields else fields[field]
 
 
 def _required(fields: Mapping[str, Any], field: str) -> Any:
@@ -456,10 +458,6 @@ def _kind(value: Any) -> str:
 # belong to the sender.
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 _TASK_ENDS = frozenset({"task.done", "task.failed"})
 #: Keys of a plain payload that belong to the outcome.
 _OUTCOME_KEYS = ("result_ref", "extracted")
@@ -468,7 +466,7 @@ _IS: dict[str, Callable[[Any], bool]] = {
     "any": lambda _: True,
     "string": lambda value: isinstance(value, str),
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "number": _is_number,
+    "number": is_number,
     "boolean": lambda value: isinstance(value, bool),
     "object": lambda value: isinstance(value, dict),
     "list": lambda value: isinstance(value, list),
@@ -546,5 +544,5 @@ def _check_outcome(outcome: dict[str, Any]) -> None:
         if name in outcome and not any(_IS[word](outcome[name]) for word in types):
             raise RequestRejected(f"`payload.outcome.{name}` must be {' or '.join(types)}")
     took = (outcome.get("meta") or {}).get("duration_ms")
-    if took is not None and not _is_number(took):
+    if took is not None and not is_number(took):
         raise RequestRejected("`payload.outcome.meta.duration_ms` must be number")

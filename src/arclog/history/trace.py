@@ -279,8 +279,8 @@ class Tracer:
             event = self._events[index]
             is_signal = event.type == "signal.received"
             if is_signal:
-                given = _reach(event.payload["data"][key], path[1:])
-                source = self._node("run", ("UPDATE_PARAMS", *path), given, index)
+                written = _reach(event.payload["data"][key], path[1:])
+                source = self._node("run", ("UPDATE_PARAMS", *path), written, index)
             else:
                 # A reducer combines whole values: the path is one of its result.
                 source = self._set(index, "set_ctx", key, path[1:] if reducer is None else ())
@@ -333,9 +333,9 @@ class Tracer:
             else:
                 parts.append((self._ends.get((event.step, event.run), index), event.iteration or (), index))
         for _, _, index in sorted(parts):
-            given = self._events[index].payload["set_ctx"][key]
-            if not misfit(reducer, given) and not unfit(reducer, value):
-                value = combined(reducer, value, begun(reducer, given))
+            written = self._events[index].payload["set_ctx"][key]
+            if not misfit(reducer, written) and not unfit(reducer, value):
+                value = combined(reducer, value, begun(reducer, written))
         return value
 
     def _set(self, index: int, role: str, key: str, path: Path) -> Node:
@@ -737,11 +737,11 @@ def _item(items: Any, index: int) -> Any:
 
 def _recorded_origin(record: Mapping[str, Any], inputs: Any) -> dict[str, Any]:
     """Return the request and the response as far as the log has them, for a task whose playbook is another one."""
-    known = inputs if isinstance(inputs, Mapping) else {}
-    name = next((name for name in _REQUESTS if known.get(name) is not None), "")
+    fields = inputs if isinstance(inputs, Mapping) else {}
+    name = next((name for name in _REQUESTS if fields.get(name) is not None), "")
     response = {"status": (record.get("http") or {}).get("status")} if "http" in record else {}
     stored = {"result_ref": record["result_ref"].get("ref")} if "result_ref" in record else {}
-    return {**({name: known[name]} if name else {}), **response, **stored}
+    return {**({name: fields[name]} if name else {}), **response, **stored}
 
 
 def _origin(plan: TaskPlan, record: Mapping[str, Any], inputs: Any) -> dict[str, Any]:

@@ -96,7 +96,8 @@ class ExpressionError(ArclogError):
         self.at = at
         self.source = source
         place = f" at {at}" if at.line else ""
-        text = f" in {_shortened(source)!r}" if source else ""
+        one_line = shortened(" ".join(source.split()), 120, "...")
+        text = f" in {one_line!r}" if source else ""
         super().__init__(f"{message}{text}{place}")
 
 
@@ -263,6 +264,6 @@ class InvariantBroken(ArclogError):
     """A bug in arclog: an internal invariant does not hold. Please report it with the log of the execution."""
 
 
-def _shortened(source: str) -> str:
-    one_line = " ".join(source.split())
-    return one_line if len(one_line) <= 120 else one_line[:117] + "..."
+def shortened(text: str, limit: int, mark: str = "…") -> str:
+    """Return the text, cut to `limit` characters. A cut text ends with the mark."""
+    return text if len(text) <= limit else text[: limit - len(mark)] + mark

@@ -61,12 +61,12 @@ def first_since(moment: int) -> int:
 
 def parse_id(raw: object, noun: str = "id") -> int:
     """Return a positive i64 from an int or its decimal string. Raises RequestRejected for anything else."""
-    if isinstance(raw, bool) or not isinstance(raw, int | str):
-        raise RequestRejected(f"{noun} must be an integer or its decimal string, not {type(raw).__name__}")
     if isinstance(raw, str):
         if not raw.isascii() or not raw.isdigit() or len(raw) > 19:
             raise RequestRejected(f"{noun} {raw[:40]!r} is not a positive 64-bit integer; copy it from `arclog list`")
         raw = int(raw)
+    elif isinstance(raw, bool) or not isinstance(raw, int):
+        raise RequestRejected(f"{noun} must be an integer or its decimal string, not {type(raw).__name__}")
     if not 0 < raw <= MAX_ID:
         raise RequestRejected(f"{noun} {raw} is not a positive 64-bit integer")
     return raw

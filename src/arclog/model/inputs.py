@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from arclog.model.errors import shortened
+
 if TYPE_CHECKING:
     from arclog.model.data.regex import Charge
 
@@ -315,5 +317,5 @@ def _brief(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
-        return repr(value if len(value) <= 40 else value[:37] + "...")
+        return repr(shortened(value, 40, "..."))
     return str(value)[:40] if isinstance(value, int | float) else "a map" if isinstance(value, dict) else "a list"

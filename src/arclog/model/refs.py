@@ -35,7 +35,6 @@ FILE = "file"
 #: The kind of every published reference, and a third shape: content that is neither JSON nor text.
 RESULT_REF = "result_ref"
 BYTES = "bytes"
-SHAPES = (DATA, LIST, BYTES)
 
 
 class RefMeta(Struct, frozen=True, omit_defaults=True):

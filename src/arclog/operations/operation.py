@@ -35,7 +35,8 @@ DECODED, BY_HANDLER = "decoded", "by handler"
 #: Header of a request that was sent before and not answered: which attempt this is, counted from 1. A server may have died of it.
 ATTEMPT_HEADER = "Arclog-Attempt"
 #: The response header of workers' operations that names the process which answered. Several processes may share an
-#: address, and a worker reports a command over a connection to the process that granted it.
+#: address, and a worker reports a command over a connection to the process that granted it. In a request, it names the
+#: only process that may carry it out.
 SERVER_HEADER = "Arclog-Server"
 
 _NAMES = re.compile(r"\{(\w+)\}")

@@ -35,7 +35,7 @@ from arclog.plan.net import (
 )
 from arclog.playbook import canon
 from arclog.playbook.canon import Loop, Playbook, Rule, Step, Task
-from arclog.playbook.document import Document, Path
+from arclog.playbook.document import Document, Path, texts
 from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
 
@@ -187,7 +187,7 @@ class _Compiler:
             if key in kind.sql:
                 self.sql(task, key, f"tasks.{number}.config.{key}")
             elif key not in kind.verbatim and key not in task.files:
-                for inner, text in _texts(value, (key,)):
+                for inner, text in _templates(value, (key,)):
                     spot = ".".join((f"tasks.{number}.config", *map(str, inner)))
                     self.text("task", text, spot, task.locate(inner), condition=False)
         policy = None
@@ -240,7 +240,7 @@ class _Compiler:
         return self.text(where, source, spot, path, condition=True)
 
     def tree(self, where: str, value: Any, spot: str, path: Path) -> None:
-        for inner, text in _texts(value, ()):
+        for inner, text in _templates(value):
             dotted = ".".join((spot, *map(str, inner)))
             self.text(where, text, dotted, (*path, *inner), condition=False)
 
@@ -328,17 +328,9 @@ def _only_keys(params: Any) -> Any:
     return [None] * len(params) if isinstance(params, list) else params
 
 
-def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+def _templates(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
     """Iterate over the texts inside a value that contain templates."""
-    if isinstance(value, str):
-        if has_template(value):
-            yield path, value
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            yield from _texts(part, (*path, key))
-    elif isinstance(value, list):
-        for index, part in enumerate(value):
-            yield from _texts(part, (*path, index))
+    return ((inner, text) for inner, text in texts(value, path) if has_template(text))
 
 
 def _action(then: dict[str, Any]) -> Action:
@@ -401,7 +393,7 @@ _TEMPLATE_HINTS = (
     ("there is no function 'today'", "run.started_at is when the run began: {{ run.started_at[:10] }}"),
     ("there is no function 'env'", "keychain: [{name: NAME, kind: env}], or a value of the workload"),
     ("there is no function", "write filters after a value: {{ value | filter }}; docs/templates.md lists them"),
-    ("there is no method 'xcom_", "what a step gave is known by the step's name: {{ STEP.data }}"),
+    ("there is no method 'xcom_", "read a step's data by the step's name: {{ STEP.data }}"),
     ("there is no method 'strftime'", "a filter formats a moment: {{ value | date_format('%Y-%m-%d') }}"),
     *(
         (f"there is no filter {name!r}", "date_format('%Y-%m-%d') formats a moment, date gives its day")

@@ -159,6 +159,7 @@ def _immediate(after: Edges, before: Edges, pause: Callable[[], None]) -> list[i
         number[node] = len(nodes)
         parent[number[node]] = source
         nodes.append(node)
+        pause()
         work += [(other, number[node]) for other in reversed(after[node]) if number[other] < 0]
     semi, best, dominators = list(range(count)), list(range(count)), [0] * count
     ancestor = [-1] * count

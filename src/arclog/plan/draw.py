@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from arclog.model.errors import shortened
 from arclog.plan.net import AdmitRule, ArcPlan, Block, Branch, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule
 
 _LONGEST = 100
@@ -111,7 +112,7 @@ def _short(value: Any) -> str:
     line = " ".join(text.split())
     if line.startswith("{{") and line.endswith("}}") and line.count("{{") == 1:
         line = line[2:-2].strip()
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    return shortened(line, _LONGEST)
 
 
 def as_mermaid(plan: Plan) -> str:

@@ -30,8 +30,8 @@ class Places:
         self._text = text
         self._at = at
         self._written = _written(line, at)
-        #: known locations so far
-        self._known: list[Position] = []
+        #: locations that have been computed
+        self._computed: list[Position] = []
         self._counted = (0, 0)
 
     def at(self, offset: int) -> Position:
@@ -39,8 +39,8 @@ class Places:
         start, number = self._counted if self._counted[0] <= offset else (0, 0)
         number += sum(not char.isspace() for char in self._text[start:offset])
         self._counted = offset, number
-        self._known += islice(self._written, max(0, number + 1 - len(self._known)))
-        return self._known[number] if number < len(self._known) else self._at
+        self._computed += islice(self._written, max(0, number + 1 - len(self._computed)))
+        return self._computed[number] if number < len(self._computed) else self._at
 
 
 def _written(line_of: Callable[[int], str], at: Position) -> Iterator[Position]:
@@ -166,6 +166,18 @@ class Document:
 def lines_of(source: str) -> list[str]:
     """Return the lines of a playbook as its positions count them."""
     return _BREAK.split(source)
+
+
+def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Iterate over the texts inside a value, each with its path."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from texts(part, (*path, key))
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from texts(part, (*path, index))
 
 
 def _below(mark: Any, part: str | int) -> Any:

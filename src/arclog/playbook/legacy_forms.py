@@ -32,7 +32,7 @@ _BRANCH = "next: {arcs: [{step: NAME}]} on the step before; a step that waits fo
 _ON_FAILURE = "an arc that sees the failure: next: {arcs: [{step: NAME, when: \"{{ event.name == 'step.failed' }}\"}]}"
 _CODE = "tool: {kind: python, code: |…}, or {kind: shell, command: [program, argument]}"
 _TIMEOUT = "on the task: spec: {timeout: SECONDS}; of a step run: spec: {policy: {lifecycle: {timeout_s: SECONDS}}}"
-_KEEP = "a step's result is known by the step's name; keep a part with spec: {set_ctx: {key: …}} of the task"
+_KEEP = "read a step's result by the step's name; keep a part of it with spec: {set_ctx: {key: …}} of the task"
 _INPUTS = "executor: {spec: {inputs: {name: {type: string, required: true}}}}, or workload: {name: default}"
 _SCHEDULES = "executor: {spec: {schedules: [{cron: '0 6 * * *'}]}}, applied when the playbook is registered"
 _NOTIFY = "executor: {spec: {on_failure: [{email: name@example.org}]}}; a step that handles it: an arc with event.name == 'step.failed'"
@@ -106,7 +106,7 @@ FOREIGN: dict[tuple[str, str], str] = {
     ): "a step that both the success and the failure lead to: an arc without `when` and one with event.name == 'step.failed'",
     ("step", "parallel"): "next: {spec: {mode: inclusive}, arcs: […]} starts several steps at once; for items: "
     + _LOOP,
-    ("step", "register"): "a step's result is known by the step's name: {{ NAME.data }}",
+    ("step", "register"): "read a step's result by the step's name: {{ NAME.data }}",
     ("step", "set"): _KEEP,
     ("step", "set_ctx"): _KEEP,
     ("task", "set"): "spec: {set_ctx: {key: …}} for the run, spec: {set_iter: {key: …}} for the iteration",
@@ -133,7 +133,7 @@ FOREIGN: dict[tuple[str, str], str] = {
         (
             "step.spec",
             key,
-        ): "join: any, all or all_ok says which branches the step waits for; what follows a failure is an arc with event.name == 'step.failed'"
+        ): "join: any, all or all_ok selects the branches that the step waits for; to handle a failure, use an arc with event.name == 'step.failed'"
         for key in ("trigger_rule", "triggerRule")
     },
     **{

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from arclog.model.data.shapes import Field
-from arclog.model.errors import Finding, Position
+from arclog.model.errors import Finding, Position, shortened
 from arclog.playbook.document import Document, Path
 from arclog.playbook.legacy_forms import CONTROL, CONTROL_LABELS, FOREIGN, LEGACY, PLACEHOLDERS
 from arclog.playbook.schema import ACTIONS, NAME, NAME_LENGTH, RESERVED, has_template
@@ -109,7 +109,7 @@ def noun(value: Any) -> str:
     if isinstance(value, (int, float)):
         return f"the number {value}"
     if isinstance(value, str):
-        text = value if len(value) <= 40 else value[:37] + "..."
+        text = shortened(value, 40, "...")
         return f"the text {text!r}"
     return "a map" if isinstance(value, dict) else "a list"
 
@@ -159,7 +159,7 @@ class Walker:
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
         #: fields by the identity of their table, which is kept so that the identity stays unique
-        self._known: dict[int, tuple[tuple[Field, ...], dict[str, Field], list[Field]]] = {}
+        self._tables: dict[int, tuple[tuple[Field, ...], dict[str, Field], list[Field]]] = {}
         self._types: dict[str, tuple[str, ...]] = {}
 
     def walk(self, value: Any, field: Field, path: Path, label: str) -> bool:
@@ -196,10 +196,10 @@ class Walker:
 
     def keys(self, value: dict[str, Any], fields: tuple[Field, ...], path: Path, label: str) -> bool:
         """Return whether the keys of a closed map are known, complete and valid."""
-        table = self._known.get(id(fields))
+        table = self._tables.get(id(fields))
         if table is None:
             table = fields, {field.name: field for field in fields}, [field for field in fields if field.required]
-            self._known[id(fields)] = table
+            self._tables[id(fields)] = table
         _, by_name, required = table
         placeholders = PLACEHOLDERS.get(label, ())
         good = True
@@ -222,7 +222,7 @@ class Walker:
         return good
 
     def unknown(self, key: str, allowed: Mapping[str, Field], path: Path, label: str) -> None:
-        shown = key if len(key) <= 60 else key[:57] + "..."
+        shown = shortened(key, 60, "...")
         if label in CONTROL_LABELS and key in CONTROL:
             hint = "control actions belong to a task: spec: {policy: {rules: [{when: …, then: {do: …}}]}}"
             if label == "step.spec.policy" and key == "rules":
@@ -249,7 +249,7 @@ class Walker:
         """Return whether a text is a name that an author may use."""
         if not NAME.match(value) or len(value) > NAME_LENGTH:
             suggestion = suggested_name(value)
-            shown = value if len(value) <= 60 else value[:57] + "..."
+            shown = shortened(value, 60, "...")
             message = f"{label}: {shown!r} is not a name (letters, digits and _, not starting with a digit, at most {NAME_LENGTH})"
             self.findings.value("bad-name", message, path, f"for example {suggestion[:60]}" if value else "")
             return False

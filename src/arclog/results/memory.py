@@ -24,8 +24,9 @@ class _Kept(Struct):
 class MemoryResults:
     """Keeps contents in a dict."""
 
-    def __init__(self, name: str = "memory", settings: Settings | None = None) -> None:
-        self.name = name
+    name = "memory"
+
+    def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         self.kept: dict[tuple[str, str], _Kept] = {}
         self._clock = 0

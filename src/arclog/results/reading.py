@@ -82,7 +82,7 @@ class Reader:
                 at += len(content)
                 yield content
             if whole is not None and whole.hexdigest() != sha256:
-                raise _damaged(opened.path, "its parts are whole, but it is not the content of this name")
+                raise _damaged(opened.path, "its parts are intact, but together they do not have this hash")
         finally:
             opened.close()
 

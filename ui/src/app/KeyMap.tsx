@@ -9,7 +9,7 @@ export function KeyMap({ onClose }: { onClose: () => void }): ReactNode {
   const groups = useKeyGroups();
   return (
     <Dialog title="Keyboard shortcuts" onClose={onClose} wide>
-      <div className={styles.groups}>
+      <div className={styles.groups} tabIndex={0} role="group" aria-label="Shortcuts">
         {groups.toReversed().map((group) => (
           <section key={group.name}>
             <h3 className={styles.name}>{group.name}</h3>

@@ -39,7 +39,7 @@ _HINTS = {
     "fail": "a rule of the task: then: {do: fail, message: …}",
     "skip": "an arc to the step that comes next",
 }
-_HINT = "next: {arcs: […]} for routes; rules of the task for what it sets and when it is tried again"
+_HINT = "next: {arcs: […]} for routes; rules of the task for its variables and retries"
 
 
 class Target(NamedTuple):
@@ -183,7 +183,7 @@ def _check_actions(step: Any, part: Entry, read: list[Entry]) -> None:
             hint = "a separate step after an arc with event.name == 'step.failed'"
             raise Undecided(key, f"case: {name} after a failure, or after all items", hint)
         if name in ("set", "set_ctx", "vars") and entry(step, "loop") is not None:
-            hint = "the task that makes the value sets it; executor.spec.ctx says how items' values are joined"
+            hint = "set it in the task that computes the value; executor.spec.ctx defines how the values of items are combined"
             raise Undecided(key, f"case: {name} in a loop: it is unclear which item's value is meant", hint)
         if name == "retry" and (part.phase != "failed" or len(part.actions) > 1 or part.targets):
             hint = "until: {do: [tasks], when: …, max: N} repeats tasks until something holds"

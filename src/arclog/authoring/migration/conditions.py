@@ -106,7 +106,7 @@ def condition_of(node: Any) -> Condition:
     if "loop" in phases:
         phases.discard("done")
     if len(phases) > 1:
-        raise Undecided(node, "when: it asks for a success and a failure", "one condition for each")
+        raise Undecided(node, "when: it tests for a success and a failure", "one condition for each")
     return Condition(next(iter(phases), "done"), " and ".join(others), explicit)
 
 

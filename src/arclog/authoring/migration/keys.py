@@ -33,7 +33,7 @@ def root_keys(source: Source) -> Iterator[Change]:
         kept = {name for step in items(workflow) for name, _, _ in entries(entry(step, "vars"))}
         clash = next((key for name, key, _ in entries(entry(source.root, "vars")) if name in kept), None)
         if clash is not None:
-            hint = "workload: {…} for the run's inputs, spec: {set_ctx: {…}} for what a task sets"
+            hint = "workload: {…} for the run's inputs, spec: {set_ctx: {…}} for values that a task sets"
             source.leave(clash, f"vars: {clash.value} is set by a step, too", hint)
             return
         others = "".join(rf"(?!{re.escape(name)}\b)" for name in sorted(kept))

@@ -111,7 +111,7 @@ def step_args(source: Source) -> Iterator[Change]:
         ):
             continue
         if scalar(entry(step, "step")) in given_by_arcs:
-            hint = 'the task takes what it needs: args: {x: "{{ args.x }}"}'
+            hint = 'pass the values that the task needs: args: {x: "{{ args.x }}"}'
             source.leave(
                 key, "the step and an arc to it both have args; it is unclear which of them the code reads", hint
             )

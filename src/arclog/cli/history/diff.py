@@ -64,7 +64,7 @@ def diff_command(options: Namespace) -> int:
 
 
 def _diff_page(difference: RunsDiff, out: Out) -> str:
-    from arclog.cli.render import indented, table
+    from arclog.cli.render import indented, milliseconds, table
 
     parts: list[str] = []
     width = out.size()[0] - 2
@@ -84,7 +84,7 @@ def _diff_page(difference: RunsDiff, out: Out) -> str:
         if len(difference.values) > _MOST_SHOWN or difference.more_values:
             parts.append(indented(f"… more: arclog diff {difference.a} {difference.b} --json"))
     if difference.durations:
-        rows = [(step["step"], _ms(step["a_ms"]), _ms(step["b_ms"])) for step in difference.durations]
+        rows = [(step["step"], milliseconds(step["a_ms"]), milliseconds(step["b_ms"])) for step in difference.durations]
         section("durations", table(("STEP", "A", "B"), rows, width, out, right=(1, 2)))
     return "\n".join(parts)
 
@@ -219,12 +219,6 @@ def _step_row(step: dict[str, Any]) -> tuple[str, ...]:
         step["b_status"] or "–",
         *arcs,
     )
-
-
-def _ms(took: int | None) -> str:
-    from arclog.cli.render import duration
-
-    return "–" if took is None else duration(took / 1000)
 
 
 def _short(value: Any) -> str:

@@ -29,22 +29,8 @@ def simulate_arguments(parser: Parser) -> None:
         type=int,
         help="the latest N runs of the playbook, by its path (default: 100, when no run is named)",
     )
-    parser.add_argument(
-        "--set",
-        dest="assignments",
-        metavar="PATH=VALUE",
-        action="append",
-        default=[],
-        help="change a value of each run's workload; VALUE is JSON, otherwise text (repeatable)",
-    )
-    parser.add_argument(
-        "--map",
-        dest="mapped",
-        metavar="OLD=NEW",
-        action="append",
-        default=[],
-        help="a step has another name in the changed playbook (repeatable)",
-    )
+    parser.add_set("change a value of each run's workload")
+    parser.add_map("a step has another name in the changed playbook")
     parser.add_argument(
         "--strict", action="store_true", help="treat a call whose inputs or code have changed as unanswered"
     )

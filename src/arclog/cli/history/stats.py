@@ -58,7 +58,7 @@ def stats_command(options: Namespace) -> int:
 
 
 def _page(stats: PlaybookStats, out: Out) -> str:
-    from arclog.cli.render import counted, indented, one_line, table
+    from arclog.cli.render import counted, indented, milliseconds, one_line, table
 
     states = ", ".join(f"{count:,} {state.lower()}" for state, count in stats.states.items())
     facts = [
@@ -67,7 +67,7 @@ def _page(stats: PlaybookStats, out: Out) -> str:
             "success",
             "–" if stats.success_rate is None else f"{stats.success_rate:.1%} of those that completed or failed",
         ),
-        ("took", f"p50 {_ms(stats.p50_ms)}, p95 {_ms(stats.p95_ms)}"),
+        ("took", f"p50 {milliseconds(stats.p50_ms)}, p95 {milliseconds(stats.p95_ms)}"),
     ]
     parts = [out.paint(one_line(stats.path), "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
     width = out.size()[0] - 2
@@ -77,9 +77,9 @@ def _page(stats: PlaybookStats, out: Out) -> str:
                 step["step"],
                 f"{step['runs']:,}",
                 f"{step['failed']:,}",
-                _ms(step["p50_ms"]),
-                _ms(step["p95_ms"]),
-                _ms(step["slowest_ms"]),
+                milliseconds(step["p50_ms"]),
+                milliseconds(step["p95_ms"]),
+                milliseconds(step["slowest_ms"]),
                 step["slowest_in"],
             )
             for step in stats.steps
@@ -88,15 +88,9 @@ def _page(stats: PlaybookStats, out: Out) -> str:
         parts += ["", out.paint("steps", "bold"), indented(table(head, rows, width, out, right=(1, 2, 3, 4, 5)))]
     if len(stats.days) > 1:
         days = [
-            (day["day"], f"{day['runs']:,}", f"{day['failed']:,}", _ms(day["p50_ms"]))
+            (day["day"], f"{day['runs']:,}", f"{day['failed']:,}", milliseconds(day["p50_ms"]))
             for day in stats.days[:_MOST_DAYS]
         ]
         drawn = table(("DAY", "RUNS", "FAILED", "P50"), days, width, out, right=(1, 2, 3))
         parts += ["", out.paint("days", "bold"), indented(drawn)]
     return "\n".join(parts)
-
-
-def _ms(took: int | None) -> str:
-    from arclog.cli.render import duration
-
-    return "–" if took is None else duration(took / 1000)

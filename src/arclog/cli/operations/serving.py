@@ -91,8 +91,8 @@ async def _served(settings: Settings, out: Out, *, with_worker: bool, member: Me
         pass
     elif member is not None:
         member.is_ready()
-        orphaned = asyncio.ensure_future(member.orphaned())
-        orphaned.add_done_callback(lambda _: stop.set())
+        released = asyncio.ensure_future(member.released())
+        released.add_done_callback(lambda _: stop.set())
     else:
         _announce(started.result(), settings, out, with_worker=with_worker)
     await serving

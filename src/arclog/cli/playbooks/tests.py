@@ -201,7 +201,7 @@ def _record(options: Namespace) -> int:
             with open(options.output, "x", encoding="utf-8") as target:  # noqa: PTH123 - pathlib costs a start 2 ms
                 target.write(text)
         except FileExistsError:
-            raise Usage(f"{options.output} is there already", "choose another name, or print it: no --output") from None
+            raise Usage(f"{options.output} already exists", "choose another name, or print it: no --output") from None
         out.print(f"{out.mark('done')} {options.output}")
     else:
         out.write(text)

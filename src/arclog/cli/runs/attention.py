@@ -23,8 +23,11 @@ _ANSWERED = frozenset({"approval", "signal"})
 
 
 def may_wait(text: str) -> bool:
-    """Return whether a playbook contains anything that can wait for a person; '' is an unknown playbook."""
-    return not text or any(word in text for word in ("approval", "signal", "playbook"))
+    """Return whether a playbook contains anything that can wait for a person; '' is an unknown playbook. Comments do
+    not count: many mention playbooks.
+    """
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return not text or any(word in line for line in lines for word in ("approval", "signal", "playbook"))
 
 
 class Attention:

@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 
 def run_arguments(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE|PATH", help="playbook file, or PATH[@VERSION] in the catalog; - is stdin")
-    parser.add_argument(
-        "--set",
-        dest="assignments",
-        metavar="PATH=VALUE",
-        action="append",
-        default=[],
-        help="set a value of the workload, e.g. user.name=Ada; VALUE is JSON, otherwise text (repeatable)",
-    )
+    parser.add_set("set a value of the workload, e.g. user.name=Ada")
     parser.add_argument(
         "--workload", metavar="FILE", help="JSON or YAML file with the workload; --set takes precedence over it"
     )

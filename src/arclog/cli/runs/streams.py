@@ -227,9 +227,9 @@ def _detail(event: dict[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     from arclog.cli.render import json_text
+    from arclog.model.errors import shortened
 
-    text = json_text(value)
-    return text if len(text) <= 300 else text[:299] + "…"
+    return shortened(json_text(value), 300)
 
 
 #: the source of a followed run's new records, after the last one that was shown

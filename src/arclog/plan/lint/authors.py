@@ -18,7 +18,7 @@ from arclog.plan.lint.conditions import AFTER_ERROR, truth
 from arclog.plan.lint.python import lint_python
 from arclog.plan.net import StepPlan, TaskRule
 from arclog.playbook.canon import Playbook, Step, Task
-from arclog.playbook.document import Path
+from arclog.playbook.document import Path, texts
 from arclog.playbook.schema import ITER_KEYS, has_template
 from arclog.playbook.walk import Findings
 
@@ -55,7 +55,7 @@ def lint_task(task: Task, findings: Findings) -> None:
         _request(task, findings)
     if isinstance(outputs := task.config.get("outputs"), dict):
         _outputs(task, outputs, findings)
-    for inner, text in _texts(task.config):
+    for inner, text in texts(task.config):
         if inner[:1] in (("code",), ("command",), ("script",)) and len(text) > 2_000:
             continue
         _secret(inner, text, task, findings)
@@ -100,17 +100,6 @@ def _outputs(task: Task, outputs: dict[str, Any], findings: Findings) -> None:
             findings.value(
                 "output-path", f"outputs.{name}: {path[:60]!r} is not a file in the task's folders", where, hint
             )
-
-
-def _texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            yield from _texts(part, (*path, key))
-    elif isinstance(value, list):
-        for index, part in enumerate(value):
-            yield from _texts(part, (*path, index))
 
 
 def _secret(inner: Path, text: str, task: Task, findings: Findings) -> None:

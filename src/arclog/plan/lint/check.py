@@ -51,7 +51,7 @@ _WHERE = {
 }
 #: Names for the result of a task in older releases and other tools.
 _OLD_ANSWERS = frozenset({"result", "response", "this", "self", "output"})
-_DATA = "what a step gave is known by the step's name: {{ STEP.data }}"
+_DATA = "read a step's data by the step's name: {{ STEP.data }}"
 _GIVEN = "values that a run is given are workload.NAME"
 _WHEN = "run.started_at is the time at which the run began: {{ run.started_at | date_format('%Y-%m-%d') }}"
 #: Names in other tools → the name here; NAME stands for the part after the dot.

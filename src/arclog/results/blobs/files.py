@@ -243,9 +243,10 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 class FileBlobs(Blobs):
     """See `blobs.port.Blobs`."""
 
-    def __init__(self, root: str | os.PathLike[str], name: str = "files") -> None:
+    name = "files"
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
         super().__init__()
-        self.name = name
         self.place = os.fspath(root)
         self._folders = Folders(self.place)
 

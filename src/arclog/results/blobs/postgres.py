@@ -104,10 +104,11 @@ _NOW = sql.SQL("(extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
 class PostgresBlobs(Blobs):
     """See `blobs.port.Blobs`."""
 
-    def __init__(self, url: str, settings: Settings | None = None, name: str = "postgres") -> None:
+    name = "postgres"
+
+    def __init__(self, url: str, settings: Settings | None = None) -> None:
         super().__init__()
         settings = settings or Settings()
-        self.name = name
         self._schema = settings.text("store.schema")
         self._connection = PgConnection(url, settings)
         self.place = self._connection.place

@@ -37,10 +37,11 @@ from arclog.results.parts import Damaged, Index
 class NatsBlobs(Blobs):
     """See `blobs.port.Blobs`."""
 
-    def __init__(self, connect: Connect, place: str, settings: Settings, name: str = "nats") -> None:
+    name = "nats"
+
+    def __init__(self, connect: Connect, place: str, settings: Settings) -> None:
         """`place` names the bucket in messages."""
         super().__init__()
-        self.name = name
         self._bucket = Bucket(connect, place, settings)
         self.place = self._bucket.place
 

@@ -379,7 +379,7 @@ class Bucket:
             self._prepared = False
             raise ResultUnavailable(
                 f"{self.place} is gone, and with it all results that were in it; a new one is made for the next result. "
-                "Restore it from a backup, or run again what is still needed"
+                "Restore it from a backup, or repeat the runs whose results are still needed"
             ) from None
 
     async def current(self, subject: str) -> Current | None:
