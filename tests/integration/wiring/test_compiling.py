@@ -168,7 +168,7 @@ async def test_a_process_with_a_heavy_playbook_has_what_time_others_leave_and_is
         await processes(LARGE, "large.yaml", "acme")
         (kept,) = processes._idle
         assert os.getpriority(os.PRIO_PROCESS, kept.pid) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
-        heavy = asyncio.ensure_future(processes(playbook(1500), "heavy.yaml", "acme"))
+        heavy = asyncio.ensure_future(processes(playbook(4000), "heavy.yaml", "acme"))
         policies = set()
         while not heavy.done():
             with suppress(ProcessLookupError):
