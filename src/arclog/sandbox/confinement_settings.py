@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from arclog.drivers.postgres.address import SCHEMES, AddressError, parts_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
-from arclog.sandbox.folders import TaskFolders, fresh_unless_named, scratch_parent, workdir_of
+from arclog.sandbox.folders import FRESH, TaskFolders, fresh_unless_named, scratch_parent, workdir_of
 from arclog.sandbox.launcher import package_paths
 
 STRICT, STANDARD, OFF = "strict", "standard", "off"
@@ -174,6 +174,7 @@ def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
     read = _paths(settings, "tasks.allow_read", hidden, ["/"] if standard else [])
     temporary = os.path.realpath(tempfile.gettempdir())
     write = _paths(settings, "tasks.allow_write", hidden, [temporary] if standard else [])
+    _check_settings_file([*write, configured] if configured not in ("", FRESH) else write, is_open="/" in read)
     if workdir is not None:
         (write if standard or configured else read).append(str(workdir))
     replaced = {} if temporary in write else {"/tmp": "tmp", "/var/tmp": "tmp"}  # noqa: S108 - programs know these names
@@ -284,6 +285,21 @@ def confined(
     if confinement is None:
         return {}
     return {"confinement": confinement.spec(read=read, write=write), "folder": str(folders.folder)}
+
+
+def _check_settings_file(write: Iterable[str], *, is_open: bool) -> None:
+    """Raises SettingsError if tasks could create the settings file of the next start: only an existing file can be hidden
+    from them. Where tasks read everything (`arclog run`), they are the caller's own.
+    """
+    place = Path(_SETTINGS_FILE).absolute()
+    if is_open or (place.is_file() and not place.is_symlink()):
+        return
+    folder = os.path.realpath(place.parent)
+    if any(Path(folder).is_relative_to(os.path.realpath(path)) for path in write):
+        raise SettingsError(
+            f"tasks.allow_write: tasks could create {place}, which configures the next start; create it (it may be empty, but "
+            "not a link), or start in another folder"
+        )
 
 
 def _network(settings: Settings, *, standard: bool) -> tuple[str, dict[str, Any]]:
