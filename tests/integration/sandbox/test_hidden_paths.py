@@ -14,7 +14,9 @@ from arclog.tools.shell import ShellConfig, ShellTool
 from tests.unit.sandbox.support import context, may_isolate
 
 
-@pytest.mark.skipif(not may_isolate(), reason="needs a mount namespace, which alone can hide a folder in a writable one")
+@pytest.mark.skipif(
+    not may_isolate(), reason="needs a mount namespace, which alone can hide a folder in a writable one"
+)
 async def test_a_folder_that_contains_the_home_or_the_settings_cannot_be_moved_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -36,7 +38,10 @@ async def test_a_folder_that_contains_the_home_or_the_settings_cannot_be_moved_a
         )
     ]
     try:
-        for command in (*moves, f"echo fine > {opened}/var/lib/other; mv {opened}/var/lib/other {opened}/var/lib/moved"):
+        for command in (
+            *moves,
+            f"echo fine > {opened}/var/lib/other; mv {opened}/var/lib/other {opened}/var/lib/moved",
+        ):
             await shell.run(ShellConfig(command=command, check=False), context())
     finally:
         await shell.close()

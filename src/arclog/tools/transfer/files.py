@@ -83,7 +83,7 @@ class _TextSource:
         try:
             if self._path.exists() and not self._path.is_file():
                 raise SqlFailure("config", f"{self._shown}: is not a file")
-            self._file = open(self._path, mode, opener=_opened, **how)  # noqa: PTH123 - pathlib's has no opener
+            self._file = open(self._path, mode, opener=_opened, **how)  # noqa: SIM115 - `close` closes it
             if is_swapped(self._file.fileno(), self._path):
                 raise SqlFailure("config", f"{self._shown}: was replaced while it was opened")
         except OSError as problem:
