@@ -93,6 +93,13 @@ def neighbour_problem(client: httpx2.Client, url: str, key: str, most_s: float) 
     return f"a run of the other tenant did not end within {most_s:.0f} s"
 
 
+def _send_endlessly(connection: socket.socket, status: int) -> None:
+    """Send a body until the other side has had enough."""
+    connection.sendall(f"HTTP/1.1 {status} X\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n".encode())
+    while True:
+        connection.sendall(b"<a>" * 21_845)
+
+
 class Trap:
     """A server that nothing may reach (on the address that is forbidden); on the one that is allowed it redirects there."""
 
@@ -120,6 +127,9 @@ class Trap:
                 head = connection.recv(65536).decode("latin-1")
                 if connection.getsockname()[0] == ALLOWED:
                     self.allowed += 1
+                    if "/endless" in head.partition("\r\n")[0]:
+                        _send_endlessly(connection, 400 if "/endless/error" in head else 200)
+                        continue
                     code = head.partition("/redirect/")[2][:3] or "302"
                     where = f"http://{FORBIDDEN}:{self.port}/metadata"
                     connection.sendall(

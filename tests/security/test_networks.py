@@ -112,6 +112,9 @@ def packed(address: str) -> bytes:
         ("169.254.0.0/16", "169.254.169.254", False),
         ("169.254.169.254", "169.254.169.254", True),
         ("fd00::/8", "fd00:ec2::254", False),
+        ("64:ff9b::/96", "64:ff9b::a9fe:a9fe", False),
+        ("64:ff9b::/96", "64:ff9b::a00:1", True),
+        ("169.254.169.254", "::ffff:169.254.169.254", True),
     ],
 )
 def test_networks_of_a_list(allowed: str, address: str, permitted: bool) -> None:

@@ -12,15 +12,17 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from arclog.drivers.postgres.address import SCHEMES, AddressError, parts_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
-from arclog.sandbox.folders import TaskFolders, fresh_unless_named, scratch_parent, workdir_of
+from arclog.sandbox.folders import FRESH, TaskFolders, fresh_unless_named, scratch_parent, workdir_of
 from arclog.sandbox.launcher import package_paths
 
 STRICT, STANDARD, OFF = "strict", "standard", "off"
@@ -70,6 +72,8 @@ class _Login(NamedTuple):
     variables: tuple[str, ...]
     #: the variables that name a file with a secret
     files: tuple[str, ...] = ()
+    #: the files that are used without such a variable
+    defaults: tuple[str, ...] = ()
 
 
 _LOGINS = (
@@ -83,14 +87,19 @@ _LOGINS = (
         ("google", "gs"),
         ("GOOGLE_*", "SERVICE_ACCOUNT"),
         ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT"),
+        ("~/.config/gcloud/application_default_credentials.json",),
     ),
     _Login(("azure", "az"), ("AZURE_*", "IDENTITY_HEADER"), ("AZURE_FEDERATED_TOKEN_FILE",)),
     _Login(
         ("postgres", "postgresql"),
         ("PGHOST*", "PGPORT", "PGDATABASE", "PGUSER", "PGPASS*", "PGSERVICE*", "PGSSL*"),
         ("PGPASSFILE", "PGSERVICEFILE", "PGSSLKEY"),
+        ("~/.pgpass", "~/.pg_service.conf", "~/.postgresql/postgresql.key"),
     ),
 )
+_STORES = ("results.url", "store.url", "store.listen_url")
+#: Keywords of libpq that name a file with a secret.
+_POSTGRES_FILES = ("passfile", "servicefile", "sslkey")
 
 
 class Confinement(Struct, frozen=True):
@@ -165,6 +174,7 @@ def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
     read = _paths(settings, "tasks.allow_read", hidden, ["/"] if standard else [])
     temporary = os.path.realpath(tempfile.gettempdir())
     write = _paths(settings, "tasks.allow_write", hidden, [temporary] if standard else [])
+    _check_settings_file([*write, configured] if configured not in ("", FRESH) else write, is_open="/" in read)
     if workdir is not None:
         (write if standard or configured else read).append(str(workdir))
     replaced = {} if temporary in write else {"/tmp": "tmp", "/var/tmp": "tmp"}  # noqa: S108 - programs know these names
@@ -277,6 +287,21 @@ def confined(
     return {"confinement": confinement.spec(read=read, write=write), "folder": str(folders.folder)}
 
 
+def _check_settings_file(write: Iterable[str], *, is_open: bool) -> None:
+    """Raises SettingsError if tasks could create the settings file of the next start: only an existing file can be hidden
+    from them. Where tasks read everything (`arclog run`), they are the caller's own.
+    """
+    place = Path(_SETTINGS_FILE).absolute()
+    if is_open or (place.is_file() and not place.is_symlink()):
+        return
+    folder = os.path.realpath(place.parent)
+    if any(Path(folder).is_relative_to(os.path.realpath(path)) for path in write):
+        raise SettingsError(
+            f"tasks.allow_write: tasks could create {place}, which configures the next start; create it (it may be empty, but "
+            "not a link), or start in another folder"
+        )
+
+
 def _network(settings: Settings, *, standard: bool) -> tuple[str, dict[str, Any]]:
     """Return `all`, `none`, or `list` with the networks."""
     text = settings.text("tasks.allow_networks").strip()
@@ -310,7 +335,10 @@ def _hidden(settings: Settings, scratch: Path) -> Iterator[str]:
     own = scratch.parent if scratch.parent == scratch_parent() else scratch
     secret = [settings.text(name) for name in _SECRET_FILES]
     secret += [path for name, path in os.environ.items() if name.startswith("ARCLOG_") and name.endswith("_FILE")]
-    secret += [os.environ.get(variable, "") for login in _logins(settings) for variable in login.files]
+    for login in _logins(settings):
+        secret += [os.environ.get(variable, "") for variable in login.files]
+        secret += login.defaults
+    secret += _named_by_stores(settings)
     home = settings.text("home")
     # The settings file can contain passwords, and whoever writes it configures the next start. Its own place is hidden
     # even if it is missing, or a link.
@@ -322,9 +350,27 @@ def _hidden(settings: Settings, scratch: Path) -> Iterator[str]:
 
 
 def _logins(settings: Settings) -> list[_Login]:
-    addresses = (settings.text(name) for name in ("results.url", "store.url", "store.listen_url"))
+    addresses = (settings.text(name) for name in _STORES)
     used = {settings.text("secrets.manager"), *(address.strip().partition("://")[0] for address in addresses)}
     return [login for login in _LOGINS if not used.isdisjoint(login.services)]
+
+
+def _named_by_stores(settings: Settings) -> Iterator[str]:
+    """Yield the files that the addresses and credentials of stores name; those that cannot be read are used by no store."""
+    for name in _STORES:
+        address = settings.text(name).strip()
+        if address.startswith(SCHEMES):
+            with suppress(AddressError):
+                parts = parts_of(address)
+                yield from (parts.get(keyword, "") for keyword in _POSTGRES_FILES)
+    credentials = settings.text("results.credentials_file")
+    if credentials:
+        variables = {variable.lower() for login in _LOGINS for variable in login.files}
+        with suppress(OSError, UnicodeDecodeError):
+            for line in Path(credentials).read_text(encoding="utf-8").splitlines():
+                variable, _, value = line.partition("=")
+                if variable.strip().lower() in variables:
+                    yield value.strip()
 
 
 def own_variables(settings: Settings) -> tuple[str, ...]:

@@ -9,13 +9,21 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-
-def read_small(path: Path, most: int) -> bytes:
-    """Return the content of a regular file. Raises OSError if it is larger than `most` bytes or not a regular file."""
-    return read_owned(path, most)[0]
+from arclog.sandbox.opened import is_swapped
 
 
-def read_owned(path: Path, most: int) -> tuple[bytes, int, int]:
+class Replaced(OSError):
+    """A link was put in the place of a file between the check of its path and the opening."""
+
+
+def read_small(path: Path, most: int, *, is_real: bool = False) -> bytes:
+    """Return the content of a regular file. Raises OSError if it is larger than `most` bytes or not a regular file, and
+    Replaced if the path is a real path that was checked, and has become another one.
+    """
+    return read_owned(path, most, is_real=is_real)[0]
+
+
+def read_owned(path: Path, most: int, *, is_real: bool = False) -> tuple[bytes, int, int]:
     """Return the content of a regular file, its mode and its owner."""
     # Opening a pipe without a writer would otherwise block.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -23,6 +31,8 @@ def read_owned(path: Path, most: int) -> tuple[bytes, int, int]:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{path} is not a regular file")
+        if is_real and is_swapped(handle, path):
+            raise Replaced("it was replaced while it was opened")
         parts: list[bytes] = []
         remaining = most + 1
         while remaining > 0 and (part := os.read(handle, remaining)):

@@ -22,7 +22,7 @@ from arclog.model.errors import SecretUnavailable, SettingsError, StoreError
 from arclog.ports.clock import Clock
 from arclog.ports.secrets import Credential, SecretManager, SecretSource
 from arclog.sandbox.confinement_settings import hidden_paths, own_variables
-from arclog.secrets.files import read_small
+from arclog.secrets.files import Replaced, read_small
 from arclog.secrets.managers.http import SecretNotThere
 from arclog.secrets.naming import json_fields, widening
 from arclog.secrets.oauth import Grant, Tokens, check_url
@@ -258,13 +258,10 @@ class LocalSecrets:
 
     def _file(self, path: str) -> str:
         try:
-            real = Path(os.path.realpath(Path(path).expanduser()))
-            if any(real.is_relative_to(own) for own in self._hidden):
-                raise SecretUnavailable(f"the file {path} is arclog's own, or a process's; playbooks cannot read it")
-            allowed = [os.path.realpath(Path(file).expanduser()) for file in self._files]
-            if allowed and not any(real.is_relative_to(folder) for folder in allowed):
-                raise SecretUnavailable(f"the file {path} is not for playbooks (setting secrets.allow_files)")
-            body = read_small(real, self._most)
+            try:
+                body = self._permitted(path)
+            except Replaced:  # maybe by a new secret
+                body = self._permitted(path)
             text = body.decode()
         except FileNotFoundError:
             where = "" if Path(path).expanduser().is_absolute() else f" in {Path.cwd()}"
@@ -279,6 +276,16 @@ class LocalSecrets:
         if not text:
             raise SecretUnavailable(f"the file {path} is empty")
         return text
+
+    def _permitted(self, path: str) -> bytes:
+        """Return the content of a file, if playbooks may read it."""
+        real = Path(os.path.realpath(Path(path).expanduser()))
+        if any(real.is_relative_to(own) for own in self._hidden):
+            raise SecretUnavailable(f"the file {path} is arclog's own, or a process's; playbooks cannot read it")
+        allowed = [os.path.realpath(Path(file).expanduser()) for file in self._files]
+        if allowed and not any(real.is_relative_to(folder) for folder in allowed):
+            raise SecretUnavailable(f"the file {path} is not for playbooks (setting secrets.allow_files)")
+        return read_small(real, self._most, is_real=True)
 
 
 def _with_entry(entry: _Entry, problem: SecretUnavailable) -> SecretUnavailable:

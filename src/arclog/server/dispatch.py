@@ -11,6 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
@@ -125,6 +126,8 @@ _IN_THE_LOG = (WORK, PRODUCE)
 _YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 _ATTEMPT = ATTEMPT_HEADER.lower()
 _JSON_HEADER = (b"content-type", JSON.encode())
+#: Size from which a body is not read if the request is for another process.
+_MOST_UNUSED = 256 * 1024
 _NO_CONTENT = int(HTTPStatus.NO_CONTENT)
 _SERVER = SERVER_HEADER.lower().encode()
 
@@ -135,6 +138,14 @@ class Reply(NamedTuple):
     value: Any
     status: int
     headers: Mapping[str, str] = {}
+
+
+class _TooMuch(Exception):
+    """A body is too large to be read for nothing."""
+
+
+async def _stop(_: bytes) -> None:
+    raise _TooMuch
 
 
 class _Constant:
@@ -348,9 +359,12 @@ class Dispatcher:
             await _send(answer, scope, send)
 
     async def _misdirected(self, call: Call) -> Response:
-        """Refuse a request for another process. Its body is read, so that the connection can be used again."""
+        """Refuse a request for another process. Its body is read, so that the connection can be used again, unless it is
+        larger than those of clients that name a process.
+        """
         await call.admit(WORK)
-        await call.raw_body()
+        with suppress(_TooMuch):
+            await call.raw_body(_MOST_UNUSED, _stop)
         answer = _plain_problem(421, "another process of this server is to carry this request out")
         answer.headers[SERVER_HEADER] = self._name
         return answer

@@ -481,6 +481,55 @@ async def test_a_file_that_such_a_variable_names_is_its_own(
     assert "arclog's own" in str(await refusal(secrets, entry))
 
 
+#: What makes a file arclog's own that no variable names.
+OWN_DEFAULTS = [
+    ({"store__url": "postgresql://host/log"}, ".pgpass"),
+    ({"store__url": "postgresql://host/log"}, ".pg_service.conf"),
+    ({"results__url": "postgres://host/results"}, ".postgresql/postgresql.key"),
+    ({"results__url": "gs://bucket/a"}, ".config/gcloud/application_default_credentials.json"),
+    ({"store__url": "postgresql://host/log?passfile={path}"}, "named"),
+    ({"store__listen_url": "postgresql://host/log?sslkey={path}"}, "named"),
+    ({"results__url": "gs://bucket/a", "results__credentials_file": "{credentials}"}, "named"),
+]
+
+
+@pytest.mark.parametrize(("settings", "name"), OWN_DEFAULTS)
+async def test_a_file_with_which_arclog_logs_in_without_a_variable_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], name: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path, credentials = tmp_path / name, tmp_path / "credentials"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("a secret")
+    credentials.write_text(f"# the key\nGOOGLE_SERVICE_ACCOUNT = {path}\n")
+    entry = {"name": "a", "kind": "file", "path": f"~/{name}"}
+    assert (await made(tmp_path / "home").resolve(entry, SCOPE)).fields == {"value": "a secret"}
+    named = {key: value.format(path=path, credentials=credentials) for key, value in settings.items()}
+    assert "arclog's own" in str(await refusal(made(tmp_path / "home", **named), entry))
+
+
+async def test_a_folder_that_becomes_a_link_after_its_check_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, text in (("home", "arclog's key"), ("open/data", "a secret")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "key").write_text(text)
+    data, realpath = tmp_path / "open" / "data", os.path.realpath
+
+    def swapped(path: Any, **more: Any) -> Any:
+        real = realpath(path, **more)
+        if str(path) == str(data / "key") and not data.is_symlink():
+            data.rename(tmp_path / "moved")
+            data.symlink_to(tmp_path / "home")
+        return real
+
+    secrets = made(tmp_path / "home", secrets__allow_files=str(tmp_path / "open"))
+    entry = {"name": "a", "kind": "file", "path": str(data / "key")}
+    assert (await secrets.resolve(entry, SCOPE)).fields == {"value": "a secret"}
+    monkeypatch.setattr(os.path, "realpath", swapped)
+    assert "secrets.allow_files" in str(await refusal(secrets, entry))
+
+
 @pytest.mark.parametrize("variable", ["PGP_KEY", "PG_PASSWORD", "GOOGLE_API_KEY", "AWSOME", "VAULTED"])
 async def test_other_variables_stay_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "a secret")

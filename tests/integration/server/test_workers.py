@@ -109,6 +109,16 @@ async def test_a_request_for_another_process_is_refused(embedded_runtime: Embedd
     assert len(answered.json()["commands"]) == 1
 
 
+async def test_a_large_request_for_another_process_is_refused_before_it_is_read(url: str) -> None:
+    host, _, port = url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = f"POST {ops.REPORT.path} HTTP/1.1\r\nHost: {host}\r\nArclog-Server: gone\r\nContent-Length: 30000000\r\n\r\n"
+    writer.write(head.encode() + b" " * 1_000_000)
+    async with asyncio.timeout(10):
+        assert await reader.readuntil(b"\r\n") == b"HTTP/1.1 421 Misdirected Request\r\n"
+    writer.close()
+
+
 async def test_another_protocol_and_an_odd_name_are_refused(url: str) -> None:
     async with As(url) as worker:
         with pytest.raises(RequestRejected, match="speaks protocol 2, this server 1"):

@@ -30,12 +30,32 @@ _OWN_HEADERS = (b"proxy-authorization:", b"proxy-connection:", b"connection:")
 class Route:
     """The permissions of one client, and the error of its last connection."""
 
-    def __init__(self, guard: Guard, connect_timeout_s: float) -> None:
+    def __init__(self, guard: Guard, connect_timeout_s: float, most_unread: int = 0) -> None:
         self.guard = guard
+        self._most_unread = most_unread
+        self._received = 0
+        self._read = 0
         self.connect_timeout_s = connect_timeout_s
         self.token = secrets.token_hex(16)
         #: why the last connection failed; None if it succeeded
         self.problem: TaskError | None = None
+
+    def begin(self) -> None:
+        """Count from zero."""
+        self._received = self._read = 0
+
+    def read(self, size: int) -> None:
+        """Record that the client's user has read this many bytes of what arrived."""
+        self._read += size
+
+    def takes(self, size: int) -> bool:
+        """Count bytes that arrived. Return whether the client may have them; it keeps what its user has not read."""
+        self._received += size
+        if not self._most_unread or self._received - self._read <= self._most_unread:
+            return True
+        message = f"the server sent more than {self._most_unread} bytes that are not content"
+        self.problem = error("limit", message, code="RESPONSE_TOO_LARGE")
+        return False
 
     def take_problem(self) -> TaskError | None:
         """Return the error and clear it."""
@@ -55,9 +75,11 @@ class Forwarder:
         #: both ends of all connections; used in the thread only
         self.sides: set[_Side] = set()
 
-    def open_route(self, guard: Guard, connect_timeout_s: float) -> Route:
-        """Add a route; `address` returns its URL for the client."""
-        route = Route(guard, connect_timeout_s)
+    def open_route(self, guard: Guard, connect_timeout_s: float, most_unread: int = 0) -> Route:
+        """Add a route; `address` returns its URL for the client. `most_unread` bounds what may arrive of which `Route.read`
+        does not know; 0 for no limit.
+        """
+        route = Route(guard, connect_timeout_s, most_unread)
         with self._lock:
             if self._thread is None:
                 self._start()
@@ -122,6 +144,8 @@ class _Side(asyncio.Protocol):
     def __init__(self, forwarder: Forwarder) -> None:
         self.forwarder = forwarder
         self.peer: _Side | None = None
+        #: of the end at a server
+        self.route: Route | None = None
         self.ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -129,8 +153,13 @@ class _Side(asyncio.Protocol):
         self.forwarder.sides.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.peer is not None:
-            self.peer.transport.write(data)
+        if self.peer is None:
+            return
+        if self.route is not None and not self.route.takes(len(data)):
+            self.transport.abort()
+            self.peer.transport.abort()
+            return
+        self.peer.transport.write(data)
 
     def pause_writing(self) -> None:
         if self.peer is not None:
@@ -210,6 +239,7 @@ class _Client(_Side):
             return
         route.problem = None
         self.peer, other.peer = other, self
+        other.route = route
         if path is None:
             self.transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
         else:

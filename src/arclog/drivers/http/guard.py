@@ -169,11 +169,15 @@ class Guard:
         """Return whether connections to this address are allowed."""
         if not why_closed(address) or self._is_allowed(host):
             return True
-        inner = carried(address) if isinstance(address, IPv6Address) else None
+        candidates: list[Address] = [address]
+        if isinstance(address, IPv6Address):
+            # A zone (%1) makes another address for Python, and not for the kernel.
+            inner = carried(address)
+            candidates = [IPv6Address(int(address)), *([] if inner is None else [inner])]
+        is_metadata = not _METADATA.isdisjoint(candidates)
         return any(
-            candidate in network and (candidate not in _METADATA or network.num_addresses == 1)
-            for candidate in (address, inner)
-            if candidate is not None
+            candidate in network and (not is_metadata or network.num_addresses == 1)
+            for candidate in candidates
             for network in self._networks
             if network.version == candidate.version
         )

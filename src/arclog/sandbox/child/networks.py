@@ -45,8 +45,9 @@ class Networks:
             meant.append((inner, _V4_BYTES))
         if self._is_public and not self._is_closed(*meant[-1]):
             return True
+        is_metadata = not self._single.isdisjoint(meant)
         return any(
-            _holds(network, *candidate) and (candidate not in self._single or _is_single(network))
+            _holds(network, *candidate) and (not is_metadata or _is_single(network))
             for candidate in meant
             for network in self._open
         )

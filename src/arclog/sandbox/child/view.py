@@ -64,11 +64,26 @@ class View:
         self._names = os.path.realpath(_NAMES) if confinement["network"] == "list" and os.path.exists(_NAMES) else ""
         #: real paths, parents first; if a path has several entries, the last one counts
         ways = {os.path.realpath(path): way for path, way in entries if path != "/" and os.path.exists(path)}
-        self._ways = sorted(ways.items(), key=lambda entry: entry[0].count("/"))
+        self._ways = sorted((ways | self._held_in_place(ways)).items(), key=lambda entry: entry[0].count("/"))
         #: covers, which stay writable until the folders on them are created
         self._covers: list[str] = []
         #: mounts in folders that are removed with the sandbox
         self._inner: list[str] = []
+
+    def _held_in_place(self, ways: dict[str, str]) -> dict[str, str]:
+        """Return the folders between a writable path and what is covered or replaced in it. As mounts they cannot be renamed;
+        otherwise, a task could move them away with what they hide, and put its own in their place.
+        """
+        held: dict[str, str] = {}
+        for path in [path for path, way in ways.items() if way in (COVER, REPLACE)]:
+            between = []
+            parent = os.path.dirname(path)
+            while parent != "/" and parent not in ways:
+                between.append(parent)
+                parent = os.path.dirname(parent)
+            if ways.get(parent) == WRITE or (parent == "/" and self._writes_all):
+                held.update(dict.fromkeys(between, WRITE))
+        return held
 
     def enter(self) -> None:
         """Create the view and enter it. Raises OSError."""

@@ -193,6 +193,11 @@ _PART_BYTES = 8 * 1024 * 1024
 _PARTS_AT_A_TIME = 4
 _LISTED_AT_A_TIME = 1000
 _RETRY_S = 30.0
+#: How much a server that a playbook names may send during one task that is not content which the task has read: the
+#: library keeps lists, errors and tokens in memory as a whole, without a limit.
+_MOST_UNREAD = 64 * 1024 * 1024
+#: Of this, the share of each object in a list.
+_LISTED_BYTES = 8 * 1024
 
 
 class Access(Struct, frozen=True):
@@ -218,6 +223,11 @@ class Access(Struct, frozen=True):
         """
         return self.ambient and not self.credential and not self.endpoint
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the playbook or its credential names a server. Its responses are counted for each task."""
+        return bool(self.endpoint) or any(name == "authority_host" for name, _ in self.credential)
+
 
 class _Stopped(Exception):
     """The upload was stopped."""
@@ -240,7 +250,7 @@ def open_store(access: Access, forwarder: Forwarder, guard: Guard | None) -> Ope
     """
     if guard is None:
         return Opened(_store(access, ""))
-    route = forwarder.open_route(guard, access.connect_timeout_s)
+    route = forwarder.open_route(guard, access.connect_timeout_s, _MOST_UNREAD if access.is_named else 0)
     opened = Opened(_store(access, forwarder.address(route)), route)
     # A task may still use a store that was removed from the cache.
     weakref.finalize(opened, forwarder.close_route, route).atexit = False
@@ -469,6 +479,7 @@ class Cloud:
         try:
             async for piece in answer.stream(min_chunk_size=PIECE):
                 got += len(piece)
+                self._count(len(piece))
                 yield bytes(piece)
         except Exception as problem:
             raise self._translated(problem, self._url(key)) from problem
@@ -495,6 +506,7 @@ class Cloud:
                 yield [_meta(meta) for meta in listed["objects"]], list(listed["common_prefixes"])
                 return
             async for chunk in obstore.list(self._store, under, chunk_size=_LISTED_AT_A_TIME):
+                self._count(_LISTED_BYTES * len(chunk))
                 yield [_meta(meta) for meta in chunk], []
         except Exception as problem:
             raise self._translated(problem, self._url(prefix)) from problem
@@ -513,6 +525,10 @@ class Cloud:
             except Exception as problem:
                 shown = self._url(some[0]) if len(some) == 1 else f"{len(some)} keys of {self._url('')}"
                 raise self._translated(problem, shown) from problem
+
+    def _count(self, size: int) -> None:
+        if self._opened.route is not None:
+            self._opened.route.read(size)
 
     def _translated(self, problem: Exception, shown: str) -> Refused:
         return translated(problem, shown, signed=self._signed, route=self._opened.route)

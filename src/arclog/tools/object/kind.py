@@ -166,6 +166,8 @@ async def _stored(pieces: Pieces, content_type: str, results: ResultSink) -> Con
 
 
 _KEPT_STORES = 64
+#: Stores with the same access: a task does not share one whose server its playbook names.
+_KEPT_OF_ONE = 8
 #: Keys that only some actions have.
 _ONLY = {
     "content": ("put",),
@@ -214,17 +216,18 @@ class ObjectTool:
         self._read_timeout_s = settings.number("object.read_timeout_s")
         self._retries = settings.integer("object.request_retries")
         self._settings = settings
-        #: stores keep their connections; oldest first
-        self._stores: dict[Access, Opened] = {}
+        #: stores keep their connections; oldest first. Those that no task uses, or that tasks share
+        self._stores: dict[Access, list[Opened]] = {}
         self._forwarder: Forwarder | None = None
         #: whether metadata services may be accessed → guard
         self._guards: dict[bool, Guard] = {}
 
     async def run(self, config: ObjectConfig, context: TaskContext) -> Outcome:
+        used: list[tuple[Access, Opened]] = []
         try:
             _check(config)
             at = locate(config.url, prefix=config.action == "list" or config.keys is not UNSET)
-            place = await self._place(at, config, context)
+            place = await self._place(at, config, context, used)
             if config.action == "put":
                 return await self._put(place, at, config, context)
             if config.action == "get":
@@ -238,6 +241,9 @@ class ObjectTool:
             return failed(refused.problem)
         except ResultUnavailable as problem:
             return failed(result_error(problem))
+        finally:
+            for access, opened in used:
+                self._keep(access, opened)
 
     async def execution_ended(self, execution_id: str) -> None:
         """Nothing to release for a run."""
@@ -248,7 +254,10 @@ class ObjectTool:
             await asyncio.to_thread(self._forwarder.close)
             self._forwarder = None
 
-    async def _place(self, at: Location, config: ObjectConfig, context: TaskContext) -> Place:
+    async def _place(
+        self, at: Location, config: ObjectConfig, context: TaskContext, used: list[tuple[Access, Opened]]
+    ) -> Place:
+        """Return the place of an object. A store that only this task uses is added to `used`."""
         if at.scheme == FILE:
             from arclog.tools.object.folder import Folder
 
@@ -276,7 +285,10 @@ class ObjectTool:
         if at.scheme == "gs" and not signed and config.action in ("put", "delete"):
             # The library cannot send these requests unsigned.
             raise refuse("auth", f"{at.url}: changing it requires `auth`", "UNSIGNED")
-        return Cloud(await self._opened(access), at, self._create_max_bytes, signed=signed)
+        opened = await self._opened(access)
+        if access.is_named:
+            used.append((access, opened))
+        return Cloud(opened, at, self._create_max_bytes, signed=signed)
 
     async def _opened(self, access: Access) -> Opened:
         """Return the store of an access. Its endpoint is checked each time, since the address of a name may change."""
@@ -295,11 +307,24 @@ class ObjectTool:
             await check_endpoint(access.endpoint, guard, allow_http=access.allow_http, proxied=proxied)
         if self._forwarder is None:
             self._forwarder = Forwarder()
-        opened = self._stores.pop(access, None) or open_store(access, self._forwarder, None if proxied else guard)
-        self._stores[access] = opened
+        kept = self._stores.pop(access, [])
+        opened = kept.pop() if kept else open_store(access, self._forwarder, None if proxied else guard)
+        if kept:
+            self._stores[access] = kept
+        if not access.is_named:
+            self._keep(access, opened)
+        elif opened.route is not None:
+            opened.route.begin()
+        return opened
+
+    def _keep(self, access: Access, opened: Opened) -> None:
+        """Keep a store for other tasks."""
+        if self._forwarder is None:
+            return  # closed meanwhile
+        kept = self._stores.pop(access, [])
+        self._stores[access] = [*kept, opened][-_KEPT_OF_ONE:]
         if len(self._stores) > _KEPT_STORES:
             self._stores.pop(next(iter(self._stores)))
-        return opened
 
     async def _put(self, place: Place, at: Location, config: ObjectConfig, context: TaskContext) -> Outcome:
 

@@ -10,6 +10,7 @@ import csv
 import errno
 import io
 import os
+import stat
 import tempfile
 import threading
 from abc import ABC, abstractmethod
@@ -32,7 +33,7 @@ from arclog.tools.transfer.rows import JSON, TEXT, Column, Row, bad_cell, json_c
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _BAD_ROW = "BadRow"
-#: Maximum length of a line of an NDJSON file, and of a cell of a CSV file.
+#: Maximum length of a line of an NDJSON or CSV file, and of a cell of a CSV file.
 _LINE_BYTES = 64 * 1024 * 1024
 
 
@@ -46,6 +47,15 @@ def _failure(shown: str, problem: OSError) -> SqlFailure:
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return SqlFailure("limit", f"{shown}: {reason}; nothing was kept. Make room and try again", code)
     return SqlFailure("exception", f"{shown}: {reason}", code)
+
+
+def _opened(path: str, flags: int) -> int:
+    """Open a file. A pipe that took its place after the check would wait for a writer forever."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "is not a file")
 
 
 class CsvForm(msgspec.Struct, frozen=True):
@@ -73,7 +83,7 @@ class _TextSource:
         try:
             if self._path.exists() and not self._path.is_file():
                 raise SqlFailure("config", f"{self._shown}: is not a file")
-            self._file = self._path.open(mode, **how)
+            self._file = open(self._path, mode, opener=_opened, **how)  # noqa: SIM115 - `close` closes it
             if is_swapped(self._file.fileno(), self._path):
                 raise SqlFailure("config", f"{self._shown}: was replaced while it was opened")
         except OSError as problem:
@@ -112,7 +122,7 @@ class CsvSource(_TextSource):
         self._at_a_time = at_a_time
         csv.field_size_limit(_LINE_BYTES)
         file = self._open("r", encoding="utf-8-sig", newline="")
-        self._rows = csv.reader(file, delimiter=self._form.delimiter, strict=True)
+        self._rows = csv.reader(self._lines(file), delimiter=self._form.delimiter, strict=True)
         first = self._read(1, 0)
         if not first:
             raise SqlFailure("exception", f"{self._shown}: is empty; the first row names the columns", _BAD_ROW)
@@ -122,6 +132,14 @@ class CsvSource(_TextSource):
             names, self._first = [f"c{n}" for n in range(1, len(first[0]) + 1)], first
         self._columns = [Column(name, TEXT) for name in names]
         return self._columns
+
+    def _lines(self, file: IO[str]) -> Iterator[str]:
+        """Yield lines. One that is too long is refused before it is in memory."""
+        readline = file.readline
+        while line := readline(_LINE_BYTES):
+            if len(line) == _LINE_BYTES:
+                raise SqlFailure("limit", f"{self._shown}: has a line of more than {_LINE_BYTES} bytes")
+            yield line
 
     def chunks(self) -> Iterator[list[Row]]:
         done, width, null = 0, len(self._columns), self._form.null

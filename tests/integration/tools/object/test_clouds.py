@@ -18,6 +18,7 @@ from arclog.model.errors import MissingExtra
 from arclog.ports.results import Content
 from arclog.ports.secrets import Credential
 from arclog.testing.tools import task_context
+from arclog.tools.object import cloud
 from arclog.tools.object.kind import ObjectConfig, ObjectTool
 from tests.integration.tools.object.recording import Answer, ReceivedRequest, RecordingServer, recording_server
 from tests.servers.s3 import S3Server, s3_server
@@ -554,6 +555,31 @@ async def test_a_cancelled_download_stores_nothing(server: RecordingServer) -> N
     with pytest.raises(asyncio.CancelledError):
         await task
     assert run.results.kept == {}
+
+
+@pytest.mark.parametrize(
+    ("action", "status"), [("list", 200), ("list", 400), ("get", 401), ("put", 400), ("delete", 400)]
+)
+async def test_what_a_named_server_sends_beside_content_is_bounded(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch, action: str, status: int
+) -> None:
+    monkeypatch.setattr(cloud, "_MOST_UNREAD", MIB)
+    server.answer = lambda _: Answer(status, b"x" * 8 * MIB)
+    run = runner(server.endpoint)
+    problem = await run.failure(action, "s3://bucket/x", **({"content": "x"} if action == "put" else {}))
+    assert (problem.kind, problem.code) == ("limit", "RESPONSE_TOO_LARGE")
+
+
+async def test_content_and_other_tasks_do_not_count_for_that_bound(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cloud, "_MOST_UNREAD", 24 * MIB)
+    run = runner(server.endpoint)
+    server.answer = lambda _: Answer(200, b"x" * 64 * MIB)
+    assert (await run("get", "s3://bucket/x", decode="bytes")).error is None
+    server.answer = lambda _: Answer(404, b"x" * 10 * MIB)
+    for _ in range(4):
+        assert (await run.failure("get", "s3://bucket/x")).kind == "not_found"
 
 
 class _Sink:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import duckdb
 import pytest
 
 from arclog.model.refs import LIST, RefMeta, ResultRef, ref_text
+from arclog.tools.transfer import files
 from tests.integration.tools.transfer.support import Runner, SqliteEnd, csv_rows, sqlite
 
 
@@ -172,6 +174,32 @@ async def test_files_stay_in_their_root(run: Runner, source: dict[str, Any], tmp
             assert (await run.failure(source, {"kind": kind, "path": path})).kind == "config"
             assert (await run.failure({"kind": kind, "path": path}, {"kind": "csv", "path": "ok.csv"})).kind == "config"
     assert names(tmp_path) == ["s.db"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson"])
+async def test_a_pipe_that_takes_the_place_of_a_file_after_its_check_is_not_waited_for(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    os.mkfifo(tmp_path / "in")
+    monkeypatch.setattr(Path, "is_file", lambda _: True)
+    writer = threading.Timer(5, lambda: os.close(os.open(tmp_path / "in", os.O_WRONLY)))  # ends a wait
+    writer.daemon = True
+    writer.start()
+    problem = await run.failure({"kind": kind, "path": "in"}, {"kind": "csv", "path": "out"})
+    writer.cancel()
+    assert "in: is not a file" in problem.message
+
+
+async def test_a_line_of_csv_that_is_too_long_is_not_read(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_LINE_BYTES", 1000)
+    (tmp_path / "in.csv").write_text("a,b\n1," + "x" * 990 + "\n")
+    await run.moved({"kind": "csv", "path": "in.csv"}, {"kind": "ndjson", "path": "out"})
+    (tmp_path / "in.csv").write_text("a,b\n" + "1," * 100_000)
+    problem = await run.failure({"kind": "csv", "path": "in.csv"}, {"kind": "ndjson", "path": "out"})
+    assert problem.kind == "limit"
+    assert "a line of more than 1000 bytes" in problem.message
 
 
 async def test_arclogs_own_database_is_out_of_bounds(run: Runner, source: dict[str, Any], tmp_path: Path) -> None:
