@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Collection
 from functools import partial
 from typing import Any
+from weakref import ref
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -87,12 +88,13 @@ def connection_of(settings: Settings) -> type[BoundedConnection]:
     return Bounded
 
 
-def send_whole(cycle: RequestResponseCycle, status: int, headers: bytes, body: bytes) -> bool:
+def send_whole(of: ref[RequestResponseCycle], status: int, headers: bytes, body: bytes) -> bool:
     """Write a whole response at once, as uvicorn would in two parts: one system call, one packet. `headers` are encoded lines
     with the length of the body. Returns False, without effect, if the client reads slowly or is gone: such responses are
     left to uvicorn.
     """
-    if cycle.response_started or cycle.disconnected or cycle.flow.write_paused:
+    cycle = of()
+    if cycle is None or cycle.response_started or cycle.disconnected or cycle.flow.write_paused:
         return False
     cycle.response_started = True
     cycle.waiting_for_100_continue = False
@@ -199,7 +201,8 @@ class BoundedConnection(HttpToolsProtocol):
             if self.is_leaving:
                 self.scope["headers"] = [*self.scope["headers"], (b"connection", b"close")]  # copied to the response
                 cycle.keep_alive = False
-            self.scope[SEND_WHOLE] = partial(send_whole, cycle)  # type: ignore[literal-required]  # as above
+            # A reference from the scope to its cycle would leave a garbage collection to free both.
+            self.scope[SEND_WHOLE] = partial(send_whole, ref(cycle))  # type: ignore[literal-required]  # as above
 
     def on_message_complete(self) -> None:
         self._in_body = False

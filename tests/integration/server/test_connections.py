@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from arclog.engine.views.api import EngineApi
 from arclog.server.connections import Connections, send_whole
 from tests.servers.arclog import RunningServer, running
 
@@ -281,7 +284,7 @@ def response_cycle(*, keep_alive: bool = True, write_paused: bool = False) -> tu
 async def test_a_whole_response_is_the_same_as_one_in_parts(keep_alive: bool, status: int) -> None:
     whole, ours, completed = response_cycle(keep_alive=keep_alive)
     lines = b"content-length: 4\r\ncontent-type: text/plain\r\n"
-    assert send_whole(whole, status, lines, b"body")
+    assert send_whole(ref(whole), status, lines, b"body")
     parts, theirs, completed_of_parts = response_cycle(keep_alive=keep_alive)
     headers = [(b"content-length", b"4"), (b"content-type", b"text/plain")]
     await parts.send({"type": "http.response.start", "status": status, "headers": headers})
@@ -296,10 +299,10 @@ async def test_a_whole_response_is_the_same_as_one_in_parts(keep_alive: bool, st
 
 async def test_uvicorn_sends_responses_to_slow_and_lost_clients() -> None:
     slow, transport, completed = response_cycle(write_paused=True)
-    assert not send_whole(slow, 200, b"content-length: 4\r\n", b"body")
+    assert not send_whole(ref(slow), 200, b"content-length: 4\r\n", b"body")
     lost, _, _ = response_cycle()
     lost.disconnected = True
-    assert not send_whole(lost, 200, b"content-length: 4\r\n", b"body")
+    assert not send_whole(ref(lost), 200, b"content-length: 4\r\n", b"body")
     assert not transport.writes
     assert not completed
     assert not slow.response_started
@@ -322,3 +325,25 @@ async def test_answers_with_and_without_a_body_follow_each_other(strict: Running
         assert head.startswith(b"HTTP/1.1 ")
         assert bool(body) is (method != b"HEAD")
     writer.close()
+
+
+async def test_requests_leave_nothing_to_the_garbage_collector(server: RunningServer) -> None:
+    """Collections stop the event loop."""
+    text = "metadata: {name: short}\nworkflow: [{step: start, tool: {kind: noop}}]"
+
+    async def request() -> None:
+        started = await client.post("/api/executions", json={"playbook": text})
+        await client.get(f"/api/executions/{started.json()['execution_id']}/head", params={"until": "ended"})
+
+    async with server.client() as client:
+        await request()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(10):
+                await request()
+            kept = [type(thing) for thing in gc.get_objects()]
+        finally:
+            gc.enable()
+    assert kept.count(RequestResponseCycle) <= 2, "those of the latest requests"
+    assert kept.count(EngineApi) <= 2

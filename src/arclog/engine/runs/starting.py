@@ -4,8 +4,9 @@ idempotency key returns the run that it started before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
 
 from msgspec import UNSET, Struct
 
@@ -13,7 +14,7 @@ from arclog.core.boundary.inputs import Request
 from arclog.core.flow.loops import encoded_size
 from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.ids import new_uuid
-from arclog.engine.runs.catalog import Files, register_bundle
+from arclog.engine.runs.catalog import Catalog, Files, register_bundle
 from arclog.engine.runs.compile_cache import Compiler
 from arclog.engine.runs.inputs import fitted
 from arclog.model.data.json_data import DEEPEST_INPUT, nested_deeper
@@ -26,9 +27,6 @@ from arclog.ports.boundary import Boundary
 from arclog.ports.storage.catalog import PlanRecord
 from arclog.ports.storage.store import IMPORT_PREFIX, ExecutionRecord, NewExecution, Scope
 from arclog.ports.views.api import ExecuteRequest, ForkRequest, Started
-
-if TYPE_CHECKING:
-    from arclog.engine.runs.catalog import Catalog
 
 _LONGEST_KEY = 256
 #: Maximum length of a file's name, which only messages show.
@@ -50,17 +48,17 @@ class Going(Struct, frozen=True):
 class Starts:
     """Starts runs in one engine."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        compiler: Compiler,
-        catalog: Callable[[], Catalog],
-        boundary: Boundary,
-    ) -> None:
+    def __init__(self, engine: Engine, compiler: Compiler, boundary: Boundary) -> None:
         self._boundary = boundary
         self._engine = engine
         self._compiler = compiler
-        self._catalog = catalog
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The playbooks that requests can name."""
+        reach, home = self._boundary.reach, self._boundary.home
+        # The owner of the store has the tenant of the settings.
+        return Catalog(self._engine, self._compiler, reach if reach.tenant else Scope(home.tenant, "", ""), home)
 
     async def execute(self, request: ExecuteRequest) -> Started:
         engine = self._engine
@@ -137,7 +135,7 @@ class Starts:
     async def _plan_of(self, request: ExecuteRequest, scope: Scope) -> tuple[PlanRecord, Program, Files]:
         """Return the plan, the program and the files of a request, after validating the whole request."""
         if request.path:
-            record, program = await self._catalog().to_run(request.path, request.version, scope)
+            record, program = await self.catalog.to_run(request.path, request.version, scope)
             _check_workload(program.plan, request.workload)
             return record, program, {}
         if request.version:

@@ -35,7 +35,6 @@ from arclog.ports.storage.store import (
     ExecutionRecord,
     NewExecution,
     RunOrigin,
-    Scope,
     is_imported,
 )
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
@@ -116,22 +115,18 @@ class EngineApi:
         """
         seen = EngineApi.__new__(EngineApi)
         vars(seen).update(vars(self))
-        for bound in ("_starts", "_catalog", "_stored", "_overview"):
+        for bound in ("_starts", "_stored", "_overview"):
             vars(seen).pop(bound, None)
         vars(seen)["_boundary"] = boundary
         return seen
 
     @cached_property
     def _starts(self) -> Starts:
-        return Starts(self._engine, self.compiler, lambda: self._catalog, self._boundary)
+        return Starts(self._engine, self.compiler, self._boundary)
 
-    @cached_property
+    @property
     def _catalog(self) -> Catalog:
-        from arclog.engine.runs.catalog import Catalog  # a run of a file does not need it
-
-        reach, home = self._boundary.reach, self._boundary.home
-        # The owner of the store has the tenant of the settings.
-        return Catalog(self._engine, self.compiler, reach if reach.tenant else Scope(home.tenant, "", ""), home)
+        return self._starts.catalog
 
     @cached_property
     def _stored(self) -> Stored:
