@@ -145,7 +145,7 @@ def signal_to_the_zygote(at: dict[str, Any]) -> str:
 def signal_to_everybody(at: dict[str, Any]) -> str:
     """SIGWINCH hurts nobody; who is reached besides this process is in /proc."""
     for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) not in (os.getpid(), 1):
+        if name.isdigit() and int(name) not in (os.getpid(), 1, *at.get("own", ())):
             os.kill(int(name), signal.SIGWINCH)
             return f"sent to {name}"
     return ""

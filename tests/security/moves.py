@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import sys
@@ -24,7 +26,9 @@ from typing import Any
 import yaml
 
 from arclog.model.config.settings import Settings
+from tests.integration.sandbox.wheels import source_package
 from tests.security import bombs
+from tests.security.hostile_build import hostile_build
 from tests.security.site import ALLOWED, CANARY, DELAY_S, NOOP, NUMBER, Site
 
 _FOLDER = Path(__file__).with_name("attacks")
@@ -192,7 +196,7 @@ def changed(site: Site, attack: Attack) -> str:
     """What was done to files: `absent` must not be there; `intact` must be a database still."""
     for path in attack.get("absent", ()):
         if Path(path).exists():
-            Path(path).unlink()
+            shutil.rmtree(path) if Path(path).is_dir() else Path(path).unlink()
             return f"wrote {path}"
     for path in attack.get("intact", ()):
         if not Path(path).read_bytes()[:16].startswith(b"SQLite format 3"):
@@ -366,6 +370,8 @@ def hostile(site: Site, attack: Attack) -> str:
         # A home that is moved away would be the end of the site.
         code = Path(__file__).with_name("hostile.py").read_text() + "\nBY_PROMISE['files'].remove(home_moved_away)\n"
         tool: dict[str, Any] = {"kind": "python", "args": {"at": at}, "code": code}
+        if attack["hostile"] == "build":
+            tool = built(site, hostile_build(at))
         if attack["hostile"] == "shell":
             code += "import json, sys\nprint(json.dumps(main(json.load(sys.stdin))))\n"
             tool = {
@@ -388,6 +394,27 @@ def hostile(site: Site, attack: Attack) -> str:
         return f"{len(got)} of {len(found_all)}: {', '.join(got)}" if got else ""
     finally:
         neighbour.post(f"/api/executions/{other}/cancel", json={"reason": "done"})
+
+
+_numbers = itertools.count(1)
+
+
+def built(site: Site, code: str) -> dict[str, Any]:
+    """A task that needs a package whose build executes this code; its result is what that leaves in `got`."""
+    name = f"hostile{next(_numbers)}"
+    source_package(site.packages, name, "1.0", code)
+    return {"kind": "python", "requirements": [name], "code": f"import {name}\nresult = {name}.got"}
+
+
+def build(site: Site, attack: Attack) -> str:
+    """A playbook of mallory's with a package that has to be built; `build` is what its build executes. It must end."""
+    workflow = [{"step": "start", "tool": built(site, attack["build"])}]
+    done = site.run(json.dumps({"metadata": {"name": "built"}, "workflow": workflow}), most_s=attack.get("most_s"))
+    if "refused" in done:
+        return f"no answer: {done['text'][:300]}"
+    if done.get("endless"):
+        return "it does not end"
+    return leaked(attack, done["events"] + done["logs"] + json.dumps(done["summary"])) or changed(site, attack)
 
 
 def session(site: Site, attack: Attack) -> str:
@@ -474,6 +501,7 @@ MOVES: dict[str, Callable[[Site, Attack], str]] = {
         denials,
         approval,
         hostile,
+        build,
         session,
         sessions,
         connections,

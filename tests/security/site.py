@@ -48,6 +48,8 @@ SETTINGS = {
     "network.allow_networks": "none",
     "postgres.allow_networks": f"{ALLOWED}/32",
     "tasks.allow_networks": "none",
+    "python.build_networks": "public",
+    "python.offline": True,
     "server.max_concurrent": 200,
     "auth.max_failures": 100_000,
 }
@@ -194,7 +196,11 @@ class Site:
 
     def start(self) -> bool:
         """Start the server; False when it does not come up."""
-        own = {"object.file_root": str(self.folder / "data"), "secrets.key_file": ""}
+        own = {
+            "object.file_root": str(self.folder / "data"),
+            "secrets.key_file": "",
+            "python.find_links": str(self.packages),
+        }
         settings = {**SETTINGS, **own}
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ARCLOG_")}
         environment |= {
@@ -242,6 +248,11 @@ class Site:
             "shared": self._shared.name,
             "setuid": str(self._setuid),
         }
+
+    @property
+    def packages(self) -> Path:
+        """The folder of the packages that `requirements` can name."""
+        return self.folder / "packages"
 
     @property
     def pid(self) -> int:

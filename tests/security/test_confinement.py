@@ -133,6 +133,15 @@ def test_a_hostile_python_task(case: Case) -> None:
 
 
 @needs_root
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_hostile_build(case: Case) -> None:
+    """A package of `requirements` that is built from source gets no more than a task."""
+    answer = attacked(case, "build")
+    assert set(answer["got"]) >= set(_PROMISE_OF) - {"home_moved_away"}
+    assert breaches(case, answer, _PROMISE_OF) == {}
+
+
+@needs_root
 @pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[5], CASES[9]], ids=str)
 def test_a_hostile_shell_task(case: Case) -> None:
     assert breaches(case, attacked(case, "shell"), _PROMISE_OF) == {}
@@ -172,6 +181,14 @@ def test_the_attacks_work_where_nothing_is_confined() -> None:
             assert any(answer["got"][attack.__name__] for attack in attacks), promise
     stopped = {name for name, promise in _PROMISE_OF.items() if promise and not answer["got"][name]}
     assert stopped <= _NEED_MORE
+
+
+@needs_root
+def test_the_attacks_of_a_build_work_where_nothing_is_confined() -> None:
+    answer = attacked(Case("root", True, _OFF, ""), "build")
+    for promise, attacks in BY_PROMISE.items():
+        if promise:
+            assert any(answer["got"].get(attack.__name__) for attack in attacks), promise
 
 
 @needs_root

@@ -31,6 +31,8 @@ from arclog.tools import duckdb
 from arclog.tools.python import PythonConfig, PythonTool
 from arclog.tools.shell import ShellConfig, ShellTool
 from arclog.wiring.process import protect_process
+from tests.integration.sandbox.wheels import source_package
+from tests.security.hostile_build import hostile_build
 from tests.unit.sandbox.support import all_processes, context
 from tests.unit.tools.sql.support import Sql
 
@@ -198,6 +200,13 @@ class Worker:
         result: dict[str, Any] = _result(await self._shell.run(config, context(timeout_s=100.0)))["json"]
         return result
 
+    async def _by_build(self, at: dict[str, Any]) -> dict[str, Any]:
+        """By a package that has to be built from source for a task."""
+        attack = hostile_build(at)
+        source_package(Path(self._settings.text("python.find_links")), "hostile", "1.0", attack)
+        config = PythonConfig(code="import hostile\nresult = hostile.got", requirements=["hostile"])
+        return _result(await self._python.run(config, context(timeout_s=100.0)))
+
     async def _by_duckdb(self, at: dict[str, Any]) -> dict[str, Any]:
         results = {}
         for name, statement in STATEMENTS.items():
@@ -298,6 +307,8 @@ def main(spec: dict[str, Any]) -> None:
     with prey(inner, setuid) as at:
         own = {"home": at["home"], "secrets.key_file": at["key_file"], "object.file_root": str(inner / "data")}
         (inner / "data").mkdir()
+        own |= {"python.find_links": str(inner / "wheels"), "python.offline": True}
+        os.environ["UV_CACHE_DIR"] = str(inner / "cache")
         settings = Settings({**own, **spec.get("settings", {})})
         settings = for_server(settings) if spec.get("served") else settings
         protect_process(settings)

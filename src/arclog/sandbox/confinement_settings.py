@@ -30,8 +30,10 @@ STRICT, STANDARD, OFF = "strict", "standard", "off"
 NONE = "none"
 #: The value of `tasks.allow_networks` that allows everything.
 ALL = "all"
-#: The value of `Confinement.network` if `tasks.allow_networks` names networks.
+#: The value of `Confinement.network` if the setting names networks.
 LIST = "list"
+#: The public internet, in a list of networks.
+_PUBLIC = "public"
 
 #: Programs and libraries, and the files that they need. Of /etc, only files without secrets.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
@@ -44,6 +46,8 @@ _CONFIGURATION = (
     "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "xattr.conf",
 )  # fmt: skip
 _MACHINE = ("/sys/devices/system", "/sys/kernel/mm/transparent_hugepage", "/sys/fs/cgroup")
+#: Temporary folders by which programs know them, and the name of their replacement in a task's folder.
+_TEMPORARY = {"/tmp": "tmp", "/var/tmp": "tmp"}  # noqa: S108
 #: Settings that name a file with a secret.
 _SECRET_FILES = (
     "secrets.key_file", "secrets.manager_credentials_file", "client.token_file", "results.credentials_file",
@@ -177,9 +181,9 @@ def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
     _check_settings_file([*write, configured] if configured not in ("", FRESH) else write, is_open="/" in read)
     if workdir is not None:
         (write if standard or configured else read).append(str(workdir))
-    replaced = {} if temporary in write else {"/tmp": "tmp", "/var/tmp": "tmp"}  # noqa: S108 - programs know these names
+    replaced = {} if temporary in write else _TEMPORARY
     home = str(Path(settings.text("home")).absolute())
-    network, networks = _network(settings, standard=standard)
+    network, networks = _networks(settings, "tasks.allow_networks", ALL)
     return Confinement(
         level=level,
         read=("/",) if "/" in read else tuple(dict.fromkeys([*_system(), *read])),
@@ -187,8 +191,8 @@ def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
         hidden=hidden,
         # A task may call arclog, which then gets a home in the task's folder.
         replaced={**replaced, home: "home"} if workdir is not None else replaced,
-        network=network,
-        networks=networks,
+        network=network if standard else NONE,
+        networks=networks if standard else {},
         max_threads=settings.integer("tasks.max_threads"),
         max_memory_bytes=settings.integer("tasks.max_memory_bytes"),
         keeps_rights_on_files=standard and workdir is not None and os.geteuid() == 0,
@@ -270,10 +274,18 @@ def for_server(settings: Settings, *, network: str = NONE) -> Settings:
         "tasks.allow_read": NONE,
         "tasks.allow_write": NONE,
         "tasks.allow_networks": network,
+        "python.build_networks": _build_networks(settings, network),
         "postgres.allow_networks": "loopback,private",
     }
     unset = {name.replace(".", "__"): value for name, value in defaults.items() if not settings.text(name)}
     return fresh_unless_named(settings.replaced(**unset))
+
+
+def _build_networks(settings: Settings, network: str) -> str:
+    """Return the default of `python.build_networks` where tasks have this network by default."""
+    if settings.text("tasks.confinement") == STRICT:
+        return NONE
+    return ALL if network == ALL else _PUBLIC
 
 
 def confined(
@@ -302,15 +314,33 @@ def _check_settings_file(write: Iterable[str], *, is_open: bool) -> None:
         )
 
 
-def _network(settings: Settings, *, standard: bool) -> tuple[str, dict[str, Any]]:
-    """Return `all`, `none`, or `list` with the networks."""
-    text = settings.text("tasks.allow_networks").strip()
-    if text in ("", ALL, NONE):
-        return ((text or ALL) if standard else NONE), {}
+def while_building(confinement: Confinement, settings: Settings) -> Confinement:
+    """Return the confinement of an installation that can run code of packages. It reads what tasks read, writes only
+    the folders of its sandbox, and has the networks of `python.build_networks`. Raises SettingsError.
+    """
+    network, networks = _networks(settings, "python.build_networks", NONE if confinement.level == STRICT else ALL)
+    replaced = _TEMPORARY
+    # This Python may lie in a folder that is replaced.
+    needed = [path for path in _system() if any(Path(path).is_relative_to(folder) for folder in replaced)]
+    return replace(
+        confinement,
+        read=(*confinement.read, *needed),
+        write=(),
+        replaced=replaced,
+        network=network,
+        networks=networks,
+        keeps_rights_on_files=False,
+    )
+
+
+def _networks(settings: Settings, name: str, default: str) -> tuple[str, dict[str, Any]]:
+    """Return `all`, `none`, or `list` with the networks. Raises SettingsError."""
+    text = settings.text(name).strip() or default
+    if text in (ALL, NONE):
+        return text, {}
     from arclog.drivers.http.guard import listed_networks  # no other worker needs it
 
-    networks = listed_networks(text, "tasks.allow_networks")
-    return (LIST, networks) if standard else (NONE, {})
+    return LIST, listed_networks(text, name)
 
 
 def _paths(settings: Settings, name: str, hidden: Sequence[str], default: list[str]) -> list[str]:

@@ -35,6 +35,8 @@ class Report(Struct, frozen=True):
     failed: str = ""
     #: the stack of a python runner when it was stopped, as `faulthandler` writes it
     stack: str = ""
+    #: a relay connected it to a list of networks
+    relayed: bool = False
 
 
 def packed(first: bytes, second: bytes = b"", third: bytes = b"") -> bytes:

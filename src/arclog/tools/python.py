@@ -29,7 +29,8 @@ from arclog.sandbox.processes import bounds, ended_by, not_allowed
 from arclog.sandbox.protocol import Report
 
 if TYPE_CHECKING:
-    from arclog.sandbox.environments import Environment, Environments, Installer
+    from arclog.sandbox.environments import Environment, Environments
+    from arclog.sandbox.installers import Installer
 
 # ── stacks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The stack of a stopped python task: the output of `faulthandler` in the form of a traceback.
@@ -180,13 +181,13 @@ class PythonTool:
 
     async def _run_with(self, config: PythonConfig, task: Task, context: TaskContext) -> Outcome:
         """Run the task in an environment with its requirements."""
-        from arclog.sandbox.environments import EnvironmentFailed, Environments, source_of
+        from arclog.sandbox.environments import Environments
+        from arclog.sandbox.installation import EnvironmentFailed
 
         if self._environments is None:
             folder = environments_folder(self._settings).absolute()
-            source = source_of(self._settings)
             self._environments = Environments(
-                folder, self._pool.launcher, source, self._limits.max_log_bytes, self._installer
+                self._settings, folder, self._pool.launcher, self._confinement, self._installer
             )
         try:
             environment = await self._environments.get(config.requirements, context.log)

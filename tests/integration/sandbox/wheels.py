@@ -49,21 +49,30 @@ def wheel(
     return made
 
 
-def source_package(folder: Path, name: str, version: str, built: Path) -> Path:
-    """A package in source form whose build runs code of its own: it writes the file `built`, then makes the wheel."""
+def source_package(
+    folder: Path, name: str, version: str, attack: str = "", *, more: Mapping[str, str] | None = None
+) -> Path:
+    """A package in source form whose build executes the code `attack`. What that leaves in `got` is in the module. `more` has
+    further files of the wheel.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     backend = (
         "import pathlib, sys\n"
+        "here = pathlib.Path(__file__).parent\n"
+        "sys.path.insert(0, str(here))\n"
+        "from handmade import wheel\n"
         "def build_wheel(folder, *_):\n"
-        f"    pathlib.Path({str(built)!r}).touch()\n"
-        f"    sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "    from wheels import wheel\n"
-        f"    return wheel(pathlib.Path(folder), {name!r}, {version!r}, '').name\n"
+        "    space = {'__name__': 'attack'}\n"
+        "    exec((here / 'attack.py').read_text(), space)\n"
+        "    code = f\"got = {space.get('got')!r}\\n\"\n"
+        f"    return wheel(pathlib.Path(folder), {name!r}, {version!r}, code, more={dict(more or {})!r}).name\n"
     )
     files = {
         "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
         "backend.py": backend,
+        "handmade.py": Path(__file__).read_text(encoding="utf-8"),
+        "attack.py": attack,
     }
     made = folder / f"{name}-{version}.tar.gz"
     with tarfile.open(made, "w:gz") as archive:

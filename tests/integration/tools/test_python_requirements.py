@@ -15,14 +15,8 @@ import pytest
 
 from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.sandbox.environments import (
-    PIP,
-    Installer,
-    installer,
-    known_environments,
-    normalize_requirements,
-    remove_environment,
-)
+from arclog.sandbox.environments import known_environments, normalize_requirements, remove_environment
+from arclog.sandbox.installers import PIP, Installer, installer
 from arclog.tools.python import PythonConfig, PythonTool
 from tests.integration.sandbox.wheels import source_package, wheel
 from tests.unit.sandbox.support import Log, context, offspring, processes_with, wait_dead
@@ -333,16 +327,14 @@ async def test_the_configuration_of_the_workers_user_counts(world: World, monkey
 
 @BOTH
 async def test_with_only_wheels_nothing_is_built(world: World, program: Installer) -> None:
-    built = world.folder / "built"
-    source_package(world.wheels, "tiny", "1.0", built)
+    source_package(world.wheels, "tiny", "1.0", "got = 'built'")
 
     outcome = await run(world.tool(program, only_wheels=True), "", "tiny")
 
     assert outcome.error is not None
-    assert outcome.error.kind == "config"
-    assert not built.exists()
-    assert (await run(world.tool(program), "import tiny\nresult = 1", "tiny")).result == 1
-    assert built.exists()
+    assert (outcome.error.kind, outcome.error.code) == ("config", "REQUIREMENTS")
+    assert "python.only_wheels" in outcome.error.message
+    assert (await run(world.tool(program), "import tiny\nresult = tiny.got", "tiny")).result == "built"
 
 
 async def test_a_folder_that_cannot_be_written(world: World) -> None:
@@ -447,7 +439,7 @@ async def test_a_killed_process_leaves_nothing_that_looks_whole(world: World, ga
     wheel(world.wheels, "tiny", "1.0", "")
     program = (
         "import asyncio, sys\nfrom pathlib import Path\nfrom arclog.model.config.settings import Settings\n"
-        "from arclog.sandbox.environments import Installer\nfrom arclog.testing.tools import task_context\n"
+        "from arclog.sandbox.installers import Installer\nfrom arclog.testing.tools import task_context\n"
         "from arclog.tools.python import PythonConfig, PythonTool\n"
         "async def main(environments, wheels, scratch, uv):\n"
         "    values = {'python.environments': environments, 'python.find_links': wheels, 'python.offline': True}\n"
@@ -498,7 +490,7 @@ async def test_environments_are_known_by_their_last_use_and_not_removed_while_in
 
     await tool.execution_ended("11")
     for known in (first, second):
-        os.utime(known.folder / "made.json", (1000, 1000))
+        os.utime(known.folder.with_suffix(".json"), (1000, 1000))
     await run(tool, "import one", "one")
     assert [environment.digest for environment in known_environments(world.environments)] == [
         second.digest,

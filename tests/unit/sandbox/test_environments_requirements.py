@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from arclog.model.config.settings import Settings
-from arclog.sandbox.environments import NotARequirement, installer_environment, normalize_requirements, source_of
+from arclog.sandbox.environments import NotARequirement, normalize_requirements
 
 
 @pytest.mark.parametrize(
@@ -80,32 +77,3 @@ def test_lists_that_mean_the_same_share_a_digest() -> None:
     assert first == normalize_requirements(["a", "b<3, >=2", "A"])
     assert first.digest != normalize_requirements(["a", "b<3"]).digest
     assert len(first.digest) == 32
-
-
-def test_an_installer_sees_what_it_needs_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_SECRET_ACCESS_KEY", "ARCLOG_HOME", "PYTHONPATH", "VIRTUAL_ENV", "UV_PYTHON", "PIP_TARGET"):
-        monkeypatch.setenv(name, "canary")
-    for name in ("UV_INDEX_URL", "PIP_CERT", "https_proxy", "NO_PROXY", "SSL_CERT_FILE", "XDG_CACHE_HOME"):
-        monkeypatch.setenv(name, "passed")
-    seen = installer_environment(Path("/work"))
-    assert "canary" not in seen.values()
-    assert sum(value == "passed" for value in seen.values()) == 6
-    assert seen["TMPDIR"] == "/work"
-    assert seen["UV_LINK_MODE"] == "copy"
-    monkeypatch.setenv("UV_LINK_MODE", "clone")
-    assert installer_environment(Path("/work"))["UV_LINK_MODE"] == "clone"
-
-
-def test_where_packages_come_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    values = {
-        "python.find_links": "wheels, https://example.org/x/ ,,",
-        "python.offline": "true",
-        "python.only_wheels": "true",
-    }
-    source = source_of(Settings(values))
-    assert source.find_links == (str(tmp_path / "wheels"), "https://example.org/x/")
-    assert source.offline
-    assert source.only_wheels
-    assert not source_of(Settings()).only_wheels
-    assert source_of(Settings()).find_links == ()

@@ -260,6 +260,7 @@ class _Watch:
             signal.set_wakeup_fd(-1)
             become_runner(self.spec, facts, files[1:], failure_write, guard=os.getppid(), stack=self.stack_write)
         started = facts.pop("relay", None)
+        is_relayed = started is not None
         if started is not None:
             self.relay = started.pid
             started.channel.close()
@@ -278,6 +279,7 @@ class _Watch:
             memory=self.memory,
             failed=failure,
             stack=self.stack.decode("utf-8", "replace"),
+            relayed=is_relayed,
         )
 
     def _until_released(self) -> None:

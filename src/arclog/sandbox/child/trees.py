@@ -10,7 +10,6 @@ import signal
 import stat
 
 _PAGE = os.sysconf("SC_PAGESIZE")
-#: A name that tasks do not use.
 _RAISED = ".arclog-raised-"
 
 
@@ -85,6 +84,7 @@ def remove_tree(path: str, dir_fd: int | None = None) -> None:
     except FileNotFoundError:
         return
     number = 0
+    raised = f"{_RAISED}{os.urandom(8).hex()}-"  # a name that is not there, whatever a task has called its files
     try:
         while entries := _listed(top):
             for entry in entries:
@@ -99,7 +99,7 @@ def remove_tree(path: str, dir_fd: int | None = None) -> None:
                             continue
                         os.close(_opened(inner.name, below))
                         number += 1
-                        os.rename(inner.name, f"{_RAISED}{number}", src_dir_fd=below, dst_dir_fd=top)
+                        os.rename(inner.name, f"{raised}{number}", src_dir_fd=below, dst_dir_fd=top)
                 finally:
                     os.close(below)
                 os.rmdir(entry.name, dir_fd=top)
