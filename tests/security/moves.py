@@ -29,7 +29,7 @@ from arclog.model.config.settings import Settings
 from tests.integration.sandbox.wheels import source_package
 from tests.security import bombs
 from tests.security.hostile_build import hostile_build
-from tests.security.site import ALLOWED, CANARY, DELAY_S, NOOP, NUMBER, Site
+from tests.security.site import ALLOWED, CANARY, DELAY_S, NOOP, NUMBER, Site, overload
 
 _FOLDER = Path(__file__).with_name("attacks")
 #: What a run that was stopped may be.
@@ -488,6 +488,50 @@ def again(site: Site, attack: Attack) -> str:
     return ""
 
 
+_STEP = """
+metadata: {name: ahead}
+workflow: [{step: start, tool: {kind: sqlite, database: "<database>", transaction: false, command: "<command>"}}]
+"""
+#: Makes a database in write-ahead mode.
+_MADE = (
+    "PRAGMA journal_mode = wal; CREATE TABLE t AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) "
+    "SELECT i, hex(zeroblob(100)) AS b FROM n"
+)
+#: Writes its log, and then reads more pages than the cache holds for some seconds.
+_READ = (
+    "PRAGMA cache_size = 10; UPDATE t SET b = b || 'x'; WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
+    "WHERE i < 1000) SELECT sum(length(t.b)) AS total FROM n, t"
+)
+
+
+def truncated(site: Site, attack: Attack) -> str:
+    """A file of a database in write-ahead mode is truncated, again and again, while a task of mallory's reads the database. Another
+    task of mallory's could do so where tasks may write to the folder. `optional`: the file need not exist.
+    """
+    database = Path(site.folder, "data", "ahead.db")
+    log = Path(f"{database}-wal")
+    step = _STEP.replace("<database>", str(database))
+    engineer = site.client("mallory", "engineer")
+    try:
+        made = site.run(step.replace("<command>", _MADE))
+        assert made["summary"]["state"] == "COMPLETED", made
+        answer = engineer.post("/api/executions", json={"playbook": step.replace("<command>", _READ)})
+        assert answer.status_code == 201, answer.text
+        run_id, count, end = answer.json()["execution_id"], 0, time.monotonic() + 60 * overload()
+        while not engineer.get(f"/api/executions/{run_id}/head").json().get("ended"):
+            if time.monotonic() > end:
+                return "it does not end"
+            with suppress(FileNotFoundError):
+                if count or log.stat().st_size:
+                    os.truncate(f"{database}{attack['truncated']}", 0)
+                    count += 1
+            threading.Event().wait(0.02)
+        return "" if count or attack.get("optional") else "nothing was truncated, so that nothing was shown"
+    finally:
+        for path in (database, log, Path(f"{database}-shm")):
+            path.unlink(missing_ok=True)
+
+
 MOVES: dict[str, Callable[[Site, Attack], str]] = {
     each.__name__: each
     for each in (
@@ -506,5 +550,6 @@ MOVES: dict[str, Callable[[Site, Attack], str]] = {
         sessions,
         connections,
         again,
+        truncated,
     )
 }

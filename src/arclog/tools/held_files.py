@@ -4,7 +4,7 @@ effect.
 SQLite opens files by path and resolves links before. Meanwhile, a task of the same tenant could replace a folder of the
 path by a link. Therefore SQLite gets every name (also of ATTACH) as `/proc/self/fd/N/name`, where N is the folder,
 which was opened and then checked. Files with other names are neither opened nor removed: SQLite also takes names from
-journals, which tasks can write.
+journals, which tasks can write. No file is mapped into memory (`unmapped_files`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import apsw
 from arclog.sandbox.confinement_settings import Reach
 from arclog.sandbox.opened import is_swapped
 from arclog.tools.sql.files import located
+from arclog.tools.unmapped_files import Alone, Shared, Unmapped, open_database
 
 _HELD = "/proc/self/fd/"
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -35,8 +36,10 @@ class _Files(apsw.VFS):
         self.name = f"arclog-held-{next(_numbers)}"
         self._reach = reach
         self._folders: list[int] = []
-        #: the names that SQLite got
-        self._given: set[str] = set()
+        #: the names that SQLite got, and whether tasks may write to the file
+        self._given: dict[str, bool] = {}
+        #: the databases that other processes may use meanwhile, by name
+        self._shared: dict[str, Shared] = {}
         super().__init__(self.name, "")
 
     def xFullPathname(self, name: str) -> str:  # noqa: N802 - SQLite's name
@@ -52,13 +55,19 @@ class _Files(apsw.VFS):
         if is_swapped(descriptor, folder or "/"):
             raise apsw.CantOpenError(f"{name} was replaced while it was opened")
         given = f"{_HELD}{descriptor}/{own}"
-        self._given.add(given)
+        self._given[given] = not self._reach.refusal(real)
         return given
 
-    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 - as above
-        if not self._is_given(name.filename() if isinstance(name, apsw.URIFilename) else name):
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> Alone | Unmapped:  # type: ignore[override] # noqa: N802 - apsw takes any object with these methods
+        path = name.filename() if isinstance(name, apsw.URIFilename) else name
+        if not self._is_given(path):
             raise apsw.CantOpenError("unable to open database file")
-        return super().xOpen(name, flags)
+        if not (name and path and flags[0] & apsw.SQLITE_OPEN_MAIN_DB):
+            return Unmapped(super().xOpen(name, flags))
+        file = open_database(name, flags, writable=self._given[path])
+        if isinstance(file, Shared):
+            self._shared[path] = file
+        return file
 
     def xAccess(self, pathname: str, flags: int) -> bool:  # noqa: N802 - as above
         return self._is_given(pathname) and super().xAccess(pathname, flags)
@@ -67,6 +76,9 @@ class _Files(apsw.VFS):
         if not self._is_given(filename):
             raise apsw.PermissionsError("not a file of this connection")
         super().xDelete(filename, syncdir)
+
+    def shared(self, path: str) -> Shared | None:
+        return self._shared.get(path)
 
     def _is_given(self, name: str | None) -> bool:
         """Return whether a file is one of this connection's databases or belongs to one. Temporary files have no name."""
@@ -80,15 +92,15 @@ class _Files(apsw.VFS):
 
 
 class _Connection(apsw.Connection):
-    """A connection that closes its folders."""
+    """A connection to files below held folders."""
 
     def __init__(self, database: str, flags: int, files: _Files) -> None:
-        self._files = files
+        self.files = files
         super().__init__(database, flags=flags, vfs=files.name)
 
     def close(self, force: bool = False) -> None:
         super().close(force)
-        self._files.close()
+        self.files.close()
 
 
 def connect(database: str, flags: int, reach: Reach) -> apsw.Connection:
@@ -99,3 +111,16 @@ def connect(database: str, flags: int, reach: Reach) -> apsw.Connection:
     except BaseException:
         files.close()
         raise
+
+
+def prepare_write_ahead(connection: apsw.Connection, schema: str | None) -> None:
+    """Let the next statement change a database to write-ahead mode, or all databases if none is named. The connection
+    then has them for itself until it is closed.
+    """
+    if not isinstance(connection, _Connection):
+        return
+    for name in connection.db_names() if schema is None else [schema]:
+        if file := connection.files.shared(connection.db_filename(name) or ""):
+            quoted = name.replace('"', '""')
+            connection.execute(f'PRAGMA "{quoted}".locking_mode = exclusive')
+            file.is_exclusive = True

@@ -150,7 +150,7 @@ class _Session(FileSession):
 
         def describe(cursor: apsw.Cursor, statement: str, _bindings: Any) -> bool:
             """Store the columns. It is called before the first row, also for a statement that returns no rows."""
-            self._access.check_single(sql, statement)
+            self._access.before(connection, sql, statement)
             self._columns = [column[0] for column in cursor.get_description()]
             return True
 

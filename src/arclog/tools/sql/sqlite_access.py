@@ -39,6 +39,8 @@ class SqliteAccess:
         self._reach = reach
         #: a statement attaches a file whose name is unknown before it runs
         self._attaches_unknown = False
+        #: the databases that a statement changes to write-ahead mode, by their names in it; None stands for all
+        self._write_ahead: list[str | None] = []
         #: why a statement was refused; SQLite's own error does not tell
         self.refusal: SqlFailure | None = None
 
@@ -49,22 +51,32 @@ class SqliteAccess:
         attach, pragma = apsw.SQLITE_ATTACH, apsw.SQLITE_PRAGMA
         fine, deny, ignore = apsw.SQLITE_OK, apsw.SQLITE_DENY, apsw.SQLITE_IGNORE
 
-        def decision(action: int, name: str | None, value: str | None, *_: str | None) -> int:
+        def decision(action: int, name: str | None, value: str | None, schema: str | None, _: str | None) -> int:
             if action == attach:
                 return fine if self._may_attach(name) else deny
             if action != pragma:
                 return fine
             if not self._may_use(name or ""):
                 return deny
+            if (name or "").lower() == "journal_mode" and (value or "").lower() == "wal":
+                self._write_ahead.append(schema)
             # It would replace the handler that ends the wait for a lock when an attempt is cancelled.
             return ignore if value is not None and (name or "").lower() == "busy_timeout" else fine
 
         connection.authorizer = decision
 
-    def check_single(self, sql: str, statement: str) -> None:
-        """Check that SQLite takes a whole text for one statement, before that runs. Raises SqlFailure."""
+    def before(self, connection: apsw.Connection, sql: str, statement: str) -> None:
+        """Check that SQLite takes a whole text for one statement, and prepare the connection for it, before it runs.
+        Raises SqlFailure.
+        """
         if sql[len(statement) :].strip(" \t\r\n\f;"):
             raise SqlFailure("config", f"SQLite reads several statements where one was found: {sql[:200]}")
+        if self._reach.read is not None and self._write_ahead:
+            from arclog.tools.held_files import prepare_write_ahead
+
+            schemas, self._write_ahead = self._write_ahead, []
+            for schema in schemas:
+                prepare_write_ahead(connection, schema)
 
     def check_attached(self, connection: apsw.Connection) -> None:
         """Check files whose names came from an expression. They are attached but not yet read. Raises SqlFailure."""

@@ -170,7 +170,7 @@ class SqliteSource(_File):
         columns: list[Column] = []
 
         def describe(cursor: apsw.Cursor, statement: str, _bindings: Any) -> bool:
-            self._access.check_single(self._sql, statement)
+            self._access.before(connection, self._sql, statement)
             columns.extend(Column(name, _type_of(declared)) for name, declared in cursor.get_description())
             return True
 
