@@ -22,7 +22,7 @@ from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement_settings import Reach, reach_of
 from arclog.tools.sql.failures import SqlFailure, explained
 from arclog.tools.sql.files import DATABASE_DOC, MEMORY, FileSession, located, run_on_file
-from arclog.tools.sql.run import BATCH, Answer, Bound, SqlConfig, Threads, sql_kind
+from arclog.tools.sql.run import Answer, Bound, SqlConfig, Threads, batch_of, sql_kind
 from arclog.tools.sql.sqlite_access import SqliteAccess
 from arclog.tools.sql.values import checked, json_text
 
@@ -163,13 +163,7 @@ class _Session(FileSession):
         return Answer(None, connection.changes() if connection.total_changes() != before else 0)
 
     def _fetch(self) -> list[Any]:
-        rows: list[Any] = []
-        if self._cursor is not None:
-            for row in self._cursor:
-                rows.append(row)
-                if len(rows) == BATCH:
-                    break
-        return rows
+        return [] if self._cursor is None else batch_of(self._cursor)
 
     def _drop(self) -> None:
         self._columns = []

@@ -8,7 +8,7 @@ cancelled before the commit leaves the database unchanged.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -26,8 +26,23 @@ from arclog.tools.sql.values import to_json
 # ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Collects the rows of a statement for an outcome: inline while they are small, then in the result store.
 
-#: Number of rows that are fetched at a time.
+#: Number of rows that are fetched at a time, and of the bytes in them after which no other row is fetched.
 BATCH = 1000
+BATCH_BYTES = 8 * 1024 * 1024
+#: Types of values that can be large.
+_SIZED = frozenset({str, bytes})
+
+
+def batch_of(rows: Iterator[tuple[Any, ...]], most: int = BATCH) -> list[tuple[Any, ...]]:
+    """Return the next rows: at most so many, and fewer if they are large."""
+    batch: list[tuple[Any, ...]] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += sum([len(value) for value in row if type(value) in _SIZED])
+        if len(batch) == most or size > BATCH_BYTES:
+            break
+    return batch
 
 
 class Rows:

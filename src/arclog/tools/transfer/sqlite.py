@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from decimal import Decimal
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from arclog.sandbox.confinement_settings import Reach
 from arclog.tools.sql.failures import SqlFailure
+from arclog.tools.sql.run import batch_of
 from arclog.tools.sql.sqlite_access import SqliteAccess
 from arclog.tools.sql.values import to_json
 from arclog.tools.sqlite import failure_of, patience
@@ -184,7 +184,7 @@ class SqliteSource(_File):
 
     def chunks(self) -> Iterator[list[Row]]:
         cursor, at_a_time = self._cursor, self._at_a_time
-        while chunk := self._do(lambda: list(islice(cursor, at_a_time))):
+        while chunk := self._do(lambda: batch_of(cursor, at_a_time)):
             yield chunk
 
 
