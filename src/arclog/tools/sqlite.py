@@ -121,7 +121,7 @@ class _Session(FileSession):
         try:
             return function(*args)
         except apsw.Error as problem:
-            raise self._access.refusal or failure_of(problem, self._database, args) from None
+            raise self._access.refusal or failure_of(problem, self._database, args, self._reach) from None
 
     def _close(self) -> None:
         if self._connection is not None:
@@ -190,7 +190,7 @@ def open_file(database: str, reach: Reach) -> apsw.Connection:
     in_memory = database in ("", MEMORY)
     if not in_memory and reach.refusal(real):
         flags = apsw.SQLITE_OPEN_READONLY
-    if reach.read is not None:
+    if reach.write is not None:
         # Also without a file: it decides which files the connection attaches.
         from arclog.tools.held_files import connect
 
@@ -225,7 +225,7 @@ def _bound(value: Any, number: int) -> Any:
     return json_text(value) if isinstance(value, (list, dict)) else value
 
 
-def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> SqlFailure:
+def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...], reach: Reach) -> SqlFailure:
     import apsw
 
     primary = str(apsw.mapping_result_codes.get(getattr(problem, "result", 1), "SQLITE_ERROR"))
@@ -234,7 +234,7 @@ def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> Sql
     message = str(problem)
     if primary == "SQLITE_CANTOPEN":
         # The path is shown completely: redaction would not recognize a part of a secret in it.
-        why = "" if Path(database).parent.is_dir() else ": its folder does not exist"
+        why = "" if Path(reach.base, database).parent.is_dir() else ": its folder does not exist"
         message = f"cannot open the database {database}{why}"
     elif primary == "SQLITE_BUSY":
         message += "; another connection held its lock longer than sql.busy_timeout_s"

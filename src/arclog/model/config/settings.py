@@ -166,7 +166,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("http.max_header_bytes", 64 * KIB, "bytes", "Maximum total size of the headers of a response.", 1 * KIB),
     Setting("http.max_body_bytes", 64 * MIB, "bytes", "Largest body of a response, after decompression, unless the task sets `download: true`.", 0),
     Setting("http.max_retry_after_s", 3600.0, "seconds", "Longest delay accepted from a server's Retry-After header.", 0.0),
-    Setting("object.file_root", ".", "path", "Folder that contains all local objects (plain paths, file://) that object tasks may use."),
+    Setting("object.file_root", "", "path", "Folder that contains all local files (plain paths, file://) that object and transfer tasks may use, and sqlite and duckdb tasks of servers; all tenants of a worker share it. `none`: no local files. Empty: the working directory for `arclog run` and for `arclog up` on a loopback address; `none` for workers of other servers."),
     Setting("object.max_keys", 1_000_000, "objects", "Maximum number of objects that one list operation may return. Ceiling of `max_keys`.", 1),
     Setting("object.if_absent_max_bytes", 64 * MIB, "bytes", "Largest object that a put with `if_absent` can send to a cloud store, because it is held in memory and sent in one request.", 1),
     Setting("object.ambient_credentials", False, "boolean", "Whether an object task without `auth` and `endpoint` uses the worker's own credentials (environment, instance role) instead of unsigned requests."),

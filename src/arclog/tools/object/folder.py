@@ -17,8 +17,9 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import TypeVar
 
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import error
-from arclog.sandbox.confinement_settings import Reach
+from arclog.sandbox.confinement_settings import NO_FILES, Reach, data_root
 from arclog.sandbox.opened import is_swapped
 from arclog.tools.object.location import PIECE, ObjectMeta, OpenedObject, Pieces, Range, Refused, refuse, resolved
 
@@ -51,6 +52,16 @@ T = TypeVar("T")
 def type_of(name: str) -> str | None:
     """Return the content type for a file name, or None if it is unknown."""
     return _TYPES.get(PurePath(name).suffix.lower())
+
+
+def local_files(key: str, settings: Settings, reach: Reach) -> Folder:
+    """Return the folder with all local files of a worker's tasks. Raises Refused if they have none; `key` is the path of the
+    file that a task asked for.
+    """
+    root = data_root(settings)
+    if root is None:
+        raise refuse("config", f"{key or '.'}: {NO_FILES}")
+    return Folder(Path(root), reach)
 
 
 class Folder:

@@ -24,7 +24,13 @@ import msgspec
 
 from arclog.model.config.settings import Settings
 from arclog.sandbox.child import cells, wire
-from arclog.sandbox.confinement_settings import Confinement, confined, confinement_of, data_roots
+from arclog.sandbox.confinement_settings import (
+    Confinement,
+    confined,
+    confinement_of,
+    data_root,
+    is_limited,
+)
 from arclog.sandbox.folders import Folders
 from arclog.sandbox.launcher import Launcher, clean_environment
 from arclog.sandbox.processes import Tree, bounds, ended_by, not_allowed
@@ -186,10 +192,11 @@ class Host:
         self._open: set[int] = set()
         self._gone = threading.Event()
         extensions = extension_folder(settings)
+        root = data_root(settings)
         home = str(Path.home()) if confinement is None or "/" in confinement.read else str(own.scratch)
         spec = {
             "databases": True,
-            "cwd": str(Path.cwd()),
+            "cwd": root if root is not None and is_limited(settings, confinement) else str(Path.cwd()),
             "folder": str(own.folder),
             "env": {**clean_environment(str(own.scratch)), "HOME": home},
             **bounds(settings),
@@ -197,7 +204,7 @@ class Host:
                 confinement,
                 own,
                 read=[extensions, *([] if files is None else [str(files)])],
-                write=data_roots(settings),
+                write=[] if root is None else [root],
             ),
         }
         self.place = os.open(own.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

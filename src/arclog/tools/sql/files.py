@@ -6,7 +6,6 @@ back when the connection is closed.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,8 +22,8 @@ from arclog.tools.sql.run import Answer, Bound, SqlConfig, Threads, failed_with,
 MEMORY = ":memory:"
 #: The description of the field `database`.
 DATABASE_DOC = (
-    "Path of the database file, created if it does not exist. A relative path is relative to the folder in which the "
-    "worker was started. `:memory:` is a database that lasts for one attempt."
+    "Path of the database file, created if it does not exist. A relative path is relative to the folder in which "
+    "`arclog run` was started, and on servers to `object.file_root`. `:memory:` is a database that lasts for one attempt."
 )
 
 
@@ -44,7 +43,7 @@ def located(database: str, reach: Reach, *, write: bool = True) -> str:
     """
     if database in ("", MEMORY) or "\0" in database:
         return not_ours(database, reach)
-    real = os.path.realpath(database)
+    real = reach.real(database)
     if refusal := reach.refusal(real, write=write):
         raise SqlFailure("config", refusal.replace(real, database, 1))
     return real

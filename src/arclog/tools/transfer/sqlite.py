@@ -108,7 +108,7 @@ class _File:
         import apsw
 
         # Links were resolved when the path was checked; a link added since then is not followed.
-        if self._reach.read is not None:
+        if self._reach.write is not None:
             from arclog.tools.held_files import connect
 
             connection = self._do(lambda: connect(path, flags, self._reach))
@@ -127,7 +127,7 @@ class _File:
         try:
             return work()
         except apsw.Error as problem:
-            raise self._access.refusal or failure_of(problem, self._database, ()) from None
+            raise self._access.refusal or failure_of(problem, self._database, (), self._reach) from None
 
     def close(self) -> None:
         if self._connection is not None:
@@ -250,7 +250,7 @@ class SqliteTarget(_File):
         try:
             connection.executemany(self._insert, counted())
         except apsw.Error as problem:
-            error = failure_of(problem, self._database, ()).problem
+            error = failure_of(problem, self._database, (), self._reach).problem
             where = f"row {self._done + taken}: " if error.kind in ("constraint", "sql") and taken else ""
             raise SqlFailure(error.kind, where + error.message, error.code, retryable=error.retryable) from None
         except (TypeError, OverflowError, UnicodeEncodeError) as problem:
