@@ -57,7 +57,8 @@ class Intake:
         self._connection = _shared(fileno)
 
     def close(self) -> None:
-        """Give up the descriptor, so that the connection can close."""
+        """Give up the descriptors, so that the connection can close."""
+        self._pair.close()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -168,7 +169,11 @@ class _Pair:
         self._poll = select.poll()
         self._poll.register(self.feed, select.POLLIN)
         self._poll.register(self.fed, select.POLLIN)
-        weakref.finalize(self, _close, self.feed, self.fed)
+        self._finalizer = weakref.finalize(self, _close, self.feed, self.fed)
+
+    def close(self) -> None:
+        self._finalizer()
+        self.feed = self.fed = -1
 
     def is_at(self, fileno: int) -> bool:
         """Return whether a descriptor is that of `fed`."""

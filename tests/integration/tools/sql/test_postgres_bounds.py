@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from arclog.drivers.postgres.address import address_of
+from arclog.drivers.postgres.connect import connect_bounded
 from arclog.model.config.settings import Settings
 from arclog.tools.postgres import KIND
 from tests.integration.tools.transfer.support import Runner
@@ -63,6 +65,16 @@ async def test_what_is_too_large_is_an_error_with_its_remedy_and_others_go_on(sq
     assert "raise postgres.max_row_bytes" in outcome.error.message
     assert [(await rows)[0]["n"] for rows in others] == list(range(20))
     assert await sql.rows("SELECT 1 AS a") == [{"a": 1}]
+
+
+async def test_a_connection_that_is_closed_leaves_no_file_open(postgres: Database) -> None:
+    connection = await connect_bounded(address_of(postgres.dsn), LIMIT)
+    await connection.execute("SELECT 1")
+    intake = connection.intake  # keeps what the connection does not close
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    await connection.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened - 4, "the connection, its copy and the pair"
+    intake.close()
 
 
 # ── hostile servers ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -243,6 +255,8 @@ async def test_rows_of_very_different_sizes_arrive_in_order(tmp_path: Path, post
 PROGRAM = """
 import asyncio, resource, sys
 from pathlib import Path
+from arclog.drivers.postgres.address import address_of
+from arclog.drivers.postgres.connect import connect_bounded
 from arclog.model.config.settings import Settings
 from arclog.ports.results import Content
 from arclog.results.memory import MemoryResults

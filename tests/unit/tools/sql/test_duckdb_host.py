@@ -25,6 +25,7 @@ async def test_settings_that_are_refused_leave_no_file_open(tmp_path: Path, monk
         raise SettingsError("duckdb.paths: there is no such folder")
 
     monkeypatch.setattr(duckdb_host, "data_root", refuse)
+    gc.collect()  # what earlier tests have left
     before = open_files()
     with pytest.raises(SettingsError):
         duckdb_host.Host(Launcher(), Folders(Settings(), tmp_path), None, Settings(), "default")
