@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from arclog.drivers.postgres.address import SCHEMES, AddressError, parts_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
+from arclog.sandbox.child.reach import Reach
 from arclog.sandbox.folders import FRESH, TaskFolders, fresh_unless_named, scratch_parent, workdir_of
 from arclog.sandbox.launcher import package_paths
 
@@ -197,40 +198,6 @@ def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
         max_memory_bytes=settings.integer("tasks.max_memory_bytes"),
         keeps_rights_on_files=standard and workdir is not None and os.geteuid() == 0,
     )
-
-
-class Reach(Struct, frozen=True):
-    """The files that the kinds inside the worker process (sqlite, transfer, object) may open for a playbook."""
-
-    home: str
-    #: includes the home
-    hidden: tuple[str, ...]
-    #: None means any
-    read: tuple[str, ...] | None
-    write: tuple[str, ...] | None
-    #: the folder with copies of files for one task, which may use them freely; '' if there is none
-    files: str = ""
-
-    def including(self, files: Path | None) -> Reach:
-        """Return a copy that includes the folder of one task's files."""
-        return self if files is None else replace(self, files=os.path.realpath(files))
-
-    def refusal(self, path: str, *, write: bool = True) -> str:
-        """Return why a file must not be opened, also through a symbolic link; '' if it may be."""
-        real = Path(os.path.realpath(path))
-        if self.files and real.is_relative_to(self.files):
-            return ""
-        if real.is_relative_to(self.home):
-            return f"{path}: lies in arclog's own folder (setting home), which playbooks cannot use"
-        if any(real.is_relative_to(own) for own in self.hidden):
-            return f"{path}: holds a key, settings or files of other tasks, which playbooks cannot use"
-        roots = self.write if write else self.read
-        if roots is None or any(real.is_relative_to(root) for root in roots):
-            return ""
-        allowed = "tasks.allow_write" if write else "tasks.allow_read or tasks.allow_write"
-        return (
-            f"{path}: is outside the folders that tasks of this worker may use (settings object.file_root, {allowed})"
-        )
 
 
 def reach_of(settings: Settings, scratch: Path) -> Reach:

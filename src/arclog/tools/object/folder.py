@@ -18,8 +18,8 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from arclog.model.outcome import error
-from arclog.sandbox.confinement_settings import Reach
-from arclog.sandbox.opened import is_swapped
+from arclog.sandbox.child.opened import is_swapped
+from arclog.sandbox.child.reach import Reach
 from arclog.tools.object.location import PIECE, ObjectMeta, OpenedObject, Pieces, Range, Refused, refuse, resolved
 
 _TYPES = {
