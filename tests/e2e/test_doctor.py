@@ -377,6 +377,36 @@ async def test_a_home_that_others_can_read(tmp_path: Path):
     assert f"chmod 700 {file.parent}" in checks["files"]["remedy"]
 
 
+@pytest.mark.parametrize("root", ["~", "~/..", "/"])
+async def test_tasks_that_share_the_home_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str):
+    monkeypatch.setenv("HOME", str(tmp_path / "ada"))
+    (tmp_path / "ada").mkdir()
+    async with running(tmp_path / "home", worker=False, **{"object.file_root": root}) as server:
+        code, checks = await diagnosis("--server", server.url)
+    assert (code, not_well(checks)) == (0, {"local files"})
+    assert ".ssh/authorized_keys" in checks["local files"]["detail"]
+    monkeypatch.setenv("ARCLOG_OBJECT_FILE_ROOT", root)
+    code, checks = await diagnosis("--home", str(tmp_path / "home"))
+    assert checks["local files"]["status"] == "warn"
+    monkeypatch.setenv("ARCLOG_OBJECT_FILE_ROOT", "~/files")
+    code, checks = await diagnosis("--home", str(tmp_path / "home"))
+    assert checks["local files"]["status"] == "ok"
+
+
+async def test_a_home_folder_in_which_arclog_up_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It is the user's own machine until there are keys for others."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    async with running(tmp_path / "home") as server:
+        _, checks = await diagnosis("--server", server.url)
+    assert checks["local files"]["status"] == "ok"
+    keys = await make_keys(tmp_path / "home", [("default", "admin")])
+    (tmp_path / "key").write_text(keys["default", "admin"])
+    async with running(tmp_path / "home") as server:
+        _, checks = await diagnosis("--server", server.url, "--token-file", str(tmp_path / "key"))
+    assert checks["local files"]["status"] == "warn"
+
+
 async def test_results_that_cannot_be_written(tmp_path: Path):
     home = tmp_path / "home"
     async with running(home):
@@ -530,4 +560,4 @@ def test_plain_output_names_what_to_do(tmp_path: Path):
     assert code == 1
     assert text.startswith("fail  store")
     assert "→" in text
-    assert "2 checks: 1 failed" in text
+    assert "3 checks: 1 failed" in text

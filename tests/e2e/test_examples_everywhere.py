@@ -72,9 +72,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "ARCLOG_HTTP_ALLOW_NETWORKS": "loopback",
         "ARCLOG_WORKER_WORKDIR": ".",
         "ARCLOG_TASKS_ALLOW_WRITE": tempfile.gettempdir(),
+        "ARCLOG_OBJECT_FILE_ROOT": str(tmp_path_factory.mktemp("files")),
         "ARCLOG_TASKS_ALLOW_NETWORKS": "all",
     }
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"), servers=1, pools=[["default"]], settings=reachable)
+    folder = tmp_path_factory.mktemp("cluster")
+    # Workers do not start where tasks could create it, and they write to the folder for temporary files.
+    (folder / "arclog.toml").touch()
+    cluster = Cluster(folder, servers=1, pools=[["default"]], settings=reachable)
     try:
         cluster.start()
         yield cluster

@@ -103,6 +103,15 @@ def _send_endlessly(connection: socket.socket, status: int) -> None:
         connection.sendall(b"<a>" * 21_845)
 
 
+def _log_in_endlessly(connection: socket.socket) -> None:
+    """Speak PostgreSQL's protocol: accept the login, and send a notice that has no end."""
+    connection.sendall(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I")
+    connection.recv(65536)
+    connection.sendall(b"N\x3f\0\0\0")
+    while True:
+        connection.sendall(b"x" * 65_536)
+
+
 class Trap:
     """A server that nothing may reach (on the address that is forbidden); on the one that is allowed it redirects there."""
 
@@ -130,6 +139,8 @@ class Trap:
                 head = connection.recv(65536).decode("latin-1")
                 if connection.getsockname()[0] == ALLOWED:
                     self.allowed += 1
+                    if "\0endless\0" in head:
+                        _log_in_endlessly(connection)
                     if "/endless" in head.partition("\r\n")[0]:
                         _send_endlessly(connection, 400 if "/endless/error" in head else 200)
                         continue

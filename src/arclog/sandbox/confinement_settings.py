@@ -2,7 +2,8 @@
 
 Invariant: arclog's home, its keys and the folders of other tasks are hidden at every level except `off`, and a playbook
 cannot change this. Unset, the settings mean the defaults of `arclog run`: tasks read what its user may read, and write
-where it was started. Tasks of a server's worker (`for_server`) have only their own folders.
+where it was started. Tasks of a server's worker (`for_server`) have only their own folders, and local files only in a
+folder that the operator names (`object.file_root`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from arclog.sandbox.folders import FRESH, TaskFolders, fresh_unless_named, scrat
 from arclog.sandbox.launcher import package_paths
 
 STRICT, STANDARD, OFF = "strict", "standard", "off"
-#: The value of an allow-list that allows nothing more.
+#: The value of an allow-list that allows nothing more, and of `object.file_root` if tasks use no local files.
 NONE = "none"
 #: The value of `tasks.allow_networks` that allows everything.
 ALL = "all"
@@ -179,7 +180,8 @@ def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
     read = _paths(settings, "tasks.allow_read", hidden, ["/"] if standard else [])
     temporary = os.path.realpath(tempfile.gettempdir())
     write = _paths(settings, "tasks.allow_write", hidden, [temporary] if standard else [])
-    _check_settings_file([*write, configured] if configured not in ("", FRESH) else write, is_open="/" in read)
+    if "/" not in read:  # otherwise, as under `arclog run`, tasks are the caller's own
+        check_settings_file("tasks.allow_write", [*write, configured] if configured not in ("", FRESH) else write)
     if workdir is not None:
         (write if standard or configured else read).append(str(workdir))
     replaced = {} if temporary in write else _TEMPORARY
@@ -207,12 +209,19 @@ def reach_of(settings: Settings, scratch: Path) -> Reach:
     hidden = tuple(dict.fromkeys(_hidden(settings, scratch)))
     home = os.path.realpath(settings.text("home"))
     confinement = confinement_of(settings, scratch)
-    if confinement is None or "/" in confinement.read:
+    if not is_limited(settings, confinement):
         return Reach(home, hidden, None, None)
-    roots = data_roots(settings)
+    root = data_root(settings)
+    roots = [] if root is None else [root]
     lists = {name: _paths(settings, name, hidden, []) for name in ("tasks.allow_read", "tasks.allow_write")}
     write = (*roots, *lists["tasks.allow_write"])
-    return Reach(home, hidden, (*write, *lists["tasks.allow_read"]), write)
+    read = None if "/" in lists["tasks.allow_read"] else (*write, *lists["tasks.allow_read"])
+    return Reach(home, hidden, read, write, root or "")
+
+
+def is_limited(settings: Settings, confinement: Confinement | None) -> bool:
+    """Return whether tasks may write only some files, as on servers. Relative paths are within `object.file_root` then."""
+    return confinement is not None and ("/" not in confinement.read or bool(settings.text("tasks.allow_read").strip()))
 
 
 def closed_to_outputs(settings: Settings, scratch: Path) -> tuple[str, ...]:
@@ -228,15 +237,25 @@ def closed_to_outputs(settings: Settings, scratch: Path) -> tuple[str, ...]:
     return (*hidden, *(path for path in replaced if Path(path).is_relative_to(os.path.realpath(workdir))))
 
 
-def data_roots(settings: Settings) -> list[str]:
-    """Return the folders of the operator's data, which SQL on files may read and write at every level."""
-    return [os.path.realpath(settings.text("object.file_root"))]
+def data_root(settings: Settings) -> str | None:
+    """Return the real path of the folder with local files of tasks, which SQL on files may read and write at every level; None
+    if tasks of this worker have no local files.
+    """
+    root = settings.text("object.file_root").strip()
+    return None if root == NONE else os.path.realpath(Path(root or ".").expanduser())
 
 
-def for_server(settings: Settings, *, network: str = NONE) -> Settings:
+def for_server(settings: Settings, *, is_own_machine: bool = False) -> Settings:
     """Return the settings of a server's worker. Its tasks have only their own folders, unless the operator
     allows more.
+
+    Args:
+        settings: as the operator configured them.
+        is_own_machine: all callers are on this machine. Their tasks have its networks, and the files in the folder where
+            the server was started.
+
     """
+    network = ALL if is_own_machine else NONE
     defaults = {
         "tasks.allow_read": NONE,
         "tasks.allow_write": NONE,
@@ -244,6 +263,8 @@ def for_server(settings: Settings, *, network: str = NONE) -> Settings:
         "python.build_networks": _build_networks(settings, network),
         "postgres.allow_networks": "loopback,private",
     }
+    if not is_own_machine:
+        defaults["object.file_root"] = NONE
     unset = {name.replace(".", "__"): value for name, value in defaults.items() if not settings.text(name)}
     return fresh_unless_named(settings.replaced(**unset))
 
@@ -266,17 +287,17 @@ def confined(
     return {"confinement": confinement.spec(read=read, write=write), "folder": str(folders.folder)}
 
 
-def _check_settings_file(write: Iterable[str], *, is_open: bool) -> None:
+def check_settings_file(setting: str, write: Iterable[str]) -> None:
     """Raises SettingsError if tasks could create the settings file of the next start: only an existing file can be hidden
-    from them. Where tasks read everything (`arclog run`), they are the caller's own.
+    from them. `setting` has the paths that they may write.
     """
     place = Path(_SETTINGS_FILE).absolute()
-    if is_open or (place.is_file() and not place.is_symlink()):
+    if place.is_file() and not place.is_symlink():
         return
     folder = os.path.realpath(place.parent)
     if any(Path(folder).is_relative_to(os.path.realpath(path)) for path in write):
         raise SettingsError(
-            f"tasks.allow_write: tasks could create {place}, which configures the next start; create it (it may be empty, but "
+            f"{setting}: tasks could create {place}, which configures the next start; create it (it may be empty, but "
             "not a link), or start in another folder"
         )
 

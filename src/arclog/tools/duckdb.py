@@ -24,7 +24,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.sandbox.child.reach import MEMORY, Reach
+from arclog.sandbox.child.reach import MEMORY, NO_FILES, Reach
 from arclog.sandbox.confinement_settings import reach_of
 from arclog.tools.sql.duckdb_host import DUCKDB, DuckdbConnection, DuckdbError, extension_folder
 from arclog.tools.sql.failures import SqlFailure, explained
@@ -55,7 +55,9 @@ _IN_USE = ("Could not set lock on file", "Unique file handle conflict")
 _FIRST_PAUSE_S = 0.001
 _PAUSE_S = 0.05
 #: Errors of files that a retry would not fix.
-_FOR_GOOD = ("not a valid DuckDB database file", "Permission denied", "Is a directory")
+_FOR_GOOD = ("not a valid DuckDB database file", "Permission denied", "Read-only file system", "Is a directory")
+#: DuckDB's messages about a file that its process cannot reach.
+_OUT_OF_REACH = ("No files found", "No such file", "Permission denied", "Read-only file system")
 #: DuckDB's messages about a missing extension.
 _EXTENSION = re.compile(
     r'Extension "(?:[^"]*/)?(\w+)\.duckdb_extension" not found|requires the extension (\w+) to be loaded'
@@ -158,14 +160,17 @@ class _Session(FileSession):
         try:
             return function(*args)
         except DuckdbError as problem:
-            raise failure_of(problem, args) from None
+            failure = failure_of(problem, args)
+            if self._reach.has_none() and any(words in str(problem) for words in _OUT_OF_REACH):
+                failure = SqlFailure("config", f"{failure.problem.message}; {NO_FILES}", failure.problem.code)
+            raise failure from None
 
     def _close(self) -> None:
         self._connection.close()
 
     def _open(self) -> None:
         not_ours(self._database, self._reach, write=False)
-        if self._database != MEMORY and not Path(self._database).parent.is_dir():
+        if self._database != MEMORY and not Path(self._reach.base, self._database).parent.is_dir():
             # The path is shown completely: redaction would not recognize a part of a secret in it.
             message = f"cannot open the database {self._database}: its folder does not exist"
             raise SqlFailure("connection", message, "IO", retryable=False)

@@ -74,7 +74,6 @@ class PostgresTool:
             return _placed(await run_statements(session, config, context, HELPER), where)
         finally:
             await pool.give(connection, keep=session.clean)
-            await session.end()
 
     async def execution_ended(self, execution_id: str) -> None:
         """Connections are shared by all executions."""

@@ -94,7 +94,8 @@ class _Session(FileSession):
         try:
             return function(*args)
         except (Refused, SqliteError) as problem:
-            raise failure_of(problem, self._database, len(args[1]) if len(args) > 1 else 0) from None
+            params = len(args[1]) if len(args) > 1 else 0
+            raise failure_of(problem, self._database, self._connection.reach, params) from None
 
     def _close(self) -> None:
         self._connection.close()

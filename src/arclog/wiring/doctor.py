@@ -22,9 +22,11 @@ from arclog.model.ids import MICROS
 from arclog.ports import work
 from arclog.ports.boundary import Boundary
 from arclog.ports.secrets import Vault
-from arclog.ports.views.checks import CONFINEMENT, FAIL, OK, SECRETS, WARN, Check, Diagnosis
+from arclog.ports.views.checks import CONFINEMENT, FAIL, LOCAL_FILES, OK, SECRETS, WARN, Check, Diagnosis
+from arclog.sandbox.confinement_settings import data_root
 from arclog.wiring.backends import DATABASE, keeps_files
 from arclog.wiring.embedded import Embedded, embedded
+from arclog.wiring.file_root import danger_of_file_root
 from arclog.wiring.homes.folders import Scratch
 from arclog.wiring.secrets import choose_manager, choose_vault, left_in_home
 
@@ -38,7 +40,7 @@ _TENANT = "arclog-doctor"
 async def diagnosed(settings: Settings, runtime: Embedded, tenant: str = "", *, served: bool = True) -> Diagnosis:
     """The checks of this process's store, bus, results and work."""
     probes = [
-        *backend_probes(settings),
+        *backend_probes(settings, runtime if served else None),
         ("clock", lambda: _clock(settings, runtime)),
         ("results", lambda: _results(settings, runtime)),
         (SECRETS, lambda: _secrets(settings, runtime)),
@@ -48,12 +50,12 @@ async def diagnosed(settings: Settings, runtime: Embedded, tenant: str = "", *, 
     return Diagnosis(__version__, work.PROTOCOL, runtime.engine.clock.now(), checks)
 
 
-def backend_probes(settings: Settings) -> list[Probe]:
-    """Checks that need no open store; they also show why it cannot be opened."""
+def backend_probes(settings: Settings, server: Embedded | None = None) -> list[Probe]:
+    """Checks that need no open store; they also show why it cannot be opened. `server` is the one that is checked, if any."""
     probes: list[Probe] = [("store", lambda: _store(settings))]
     if settings.text("bus.url"):
         probes.append(("bus", lambda: _bus(settings)))
-    return [*probes, (CONFINEMENT, lambda: _confinement(settings))]
+    return [*probes, (CONFINEMENT, lambda: _confinement(settings)), (LOCAL_FILES, lambda: _files(settings, server))]
 
 
 def can_be_opened(checks: Sequence[Check]) -> bool:
@@ -202,6 +204,27 @@ async def _confinement(settings: Settings) -> Sequence[Check]:
             for promise in confinement.lacking()
         ),
     ]
+
+
+async def _files(settings: Settings, server: Embedded | None) -> Sequence[Check]:
+    """Check which local files tasks of others share."""
+    root, is_set = data_root(settings), bool(settings.text("object.file_root"))
+    if root is None:
+        return [Check(LOCAL_FILES, OK, "tasks have none (object.file_root)")]
+    danger = await asyncio.to_thread(danger_of_file_root, settings)
+    # Without keys, and in the folder where `arclog up` was started, tasks are those of its own user.
+    if danger and (is_set or (server is not None and await _has_callers(settings, server))):
+        remedy = "set object.file_root to a folder that has only files of tasks, or to none"
+        return [Check(LOCAL_FILES, WARN, danger, remedy)]
+    if server is None and not is_set:
+        detail = f"`arclog run` uses those in {root}; workers of servers have none (object.file_root is not set)"
+        return [Check(LOCAL_FILES, OK, detail)]
+    return [Check(LOCAL_FILES, OK, f"tasks share those in {root} (object.file_root)")]
+
+
+async def _has_callers(settings: Settings, server: Embedded) -> bool:
+    """Return whether callers have keys or tokens, so that they may be others than the user of this machine."""
+    return bool(settings.text("auth.jwt_issuer")) or await server.engine.store.has_keys()
 
 
 async def _bus(settings: Settings) -> Sequence[Check]:

@@ -24,6 +24,7 @@ from arclog.ports.tool import ToolServices
 from arclog.sandbox.confinement_settings import for_server
 from arclog.sandbox.folders import workdir_of
 from arclog.wiring.clocks import SystemClock
+from arclog.wiring.file_root import prepare_file_root
 from arclog.wiring.homes.folders import Scratch
 from arclog.wiring.isolation import isolate
 from arclog.wiring.kinds import tool_kinds
@@ -37,6 +38,7 @@ from arclog.worker.toolbox import Toolbox
 async def remote_worker(settings: Settings, url: str, token: str, pools: Sequence[str]) -> AsyncIterator[Worker]:
     """A worker that is registered at the server; waits for a server that cannot be reached yet. Call its `run`."""
     settings = for_server(settings)
+    prepare_file_root(settings)
     workdir_of(settings)  # raises before anything runs if the folder does not exist
     clock = SystemClock()
     # The transport retries requests itself.

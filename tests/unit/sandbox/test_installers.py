@@ -113,7 +113,7 @@ def test_the_network_of_builds(value: str, level: str, served: bool, network: st
 
 
 def test_the_workers_of_a_server_on_the_own_machine_build_with_all_networks() -> None:
-    assert for_server(Settings(), network="all").text("python.build_networks") == "all"
+    assert for_server(Settings(), is_own_machine=True).text("python.build_networks") == "all"
 
 
 @pytest.mark.parametrize(

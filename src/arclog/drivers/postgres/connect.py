@@ -11,14 +11,17 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, AsyncRawCursor, Connection
 from psycopg.abc import AdaptContext
 
 from arclog.drivers.postgres.address import PostgresAddress
+from arclog.drivers.postgres.intake import AsyncBoundedConnection, BoundedConnection, bounded, bounded_async
 from arclog.drivers.postgres.refusals import state_of
+
+C = TypeVar("C", bound=AsyncConnection[Any])
 
 # ── connect ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -28,7 +31,6 @@ async def connect(
     defaults: Mapping[str, Any] | None = None,
     *,
     context: AdaptContext | None = None,
-    cursors: Any = None,
     **own: Any,
 ) -> AsyncConnection[Any]:
     """Return a connection in autocommit mode without prepared statements, since a pooler may send the next statement to
@@ -41,16 +43,29 @@ async def connect(
             autocommit=True,
             prepare_threshold=None,
             context=context,
-            cursor_factory=cursors,
         )
     except psycopg.Error as error:
         raise _without_secrets(error, address) from None
 
 
-def connect_blocking(address: PostgresAddress, *, context: AdaptContext | None = None) -> Connection[Any]:
-    """Return a blocking connection with transactions, for use in a thread. Raises psycopg.Error."""
+async def connect_bounded(
+    address: PostgresAddress, limit: int, *, context: AdaptContext | None = None
+) -> AsyncBoundedConnection:
+    """Return a connection like `connect`, which receives at most `limit` bytes at once. Raises psycopg.Error."""
     try:
-        return Connection.connect(address.conninfo(), prepare_threshold=None, context=context)
+        return await bounded_async(limit).connect(
+            address.conninfo(), autocommit=True, prepare_threshold=None, context=context, cursor_factory=AsyncRawCursor
+        )
+    except psycopg.Error as error:
+        raise _without_secrets(error, address) from None
+
+
+def connect_blocking(address: PostgresAddress, limit: int, *, context: AdaptContext | None = None) -> BoundedConnection:
+    """Return a blocking connection with transactions, for use in a thread, which receives at most `limit` bytes at
+    once. Raises psycopg.Error.
+    """
+    try:
+        return bounded(limit).connect(address.conninfo(), prepare_threshold=None, context=context)
     except psycopg.Error as error:
         raise _without_secrets(error, address) from None
 
@@ -120,11 +135,11 @@ def _without_secrets(error: psycopg.Error, address: PostgresAddress) -> psycopg.
 # user was cancelled, is never kept.
 
 
-class Pool:
+class Pool(Generic[C]):
     """A pool of connections to one database as one user."""
 
     def __init__(
-        self, connect: Callable[[], Awaitable[AsyncConnection[Any]]], most: int, *, idle_s: float | None = None, reset: str = ""
+        self, connect: Callable[[], Awaitable[C]], most: int, *, idle_s: float | None = None, reset: str = ""
     ) -> None:  # fmt: skip
         """`idle_s`: how long an unused connection is kept; None means without limit. `reset`: a statement that runs
         before a connection is used again. If it fails, the connection is closed.
@@ -134,11 +149,11 @@ class Pool:
         self._reset = reset
         self._room = asyncio.Semaphore(most)
         #: connections and the times of their return; the most recently used one is last and is taken first
-        self._idle: list[tuple[AsyncConnection[Any], float]] = []
+        self._idle: list[tuple[C, float]] = []
         self._reaping: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def take(self) -> AsyncConnection[Any]:
+    async def take(self) -> C:
         """Take a connection from the pool, or open one. Waits while all are in use. Return it with `give`."""
         await self._room.acquire()
         try:
@@ -151,7 +166,7 @@ class Pool:
             self._room.release()
             raise
 
-    async def give(self, connection: AsyncConnection[Any], *, keep: bool) -> None:
+    async def give(self, connection: C, *, keep: bool) -> None:
         """Return a connection. `keep` means that it has no leftover state and others may use it."""
         try:
             if connection.closed:

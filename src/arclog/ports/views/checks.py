@@ -12,8 +12,9 @@ FAIL = "fail"
 
 SECRETS = "secrets"
 CONFINEMENT = "confinement"
-#: Checks with a separate answer per server, since each has its own key and kernel.
-OWN = frozenset({SECRETS, CONFINEMENT})
+LOCAL_FILES = "local files"
+#: Checks with a separate answer per server, since each has its own key, kernel and files.
+OWN = frozenset({SECRETS, CONFINEMENT, LOCAL_FILES})
 
 
 class Check(Struct, frozen=True, omit_defaults=True):

@@ -99,8 +99,8 @@ def _databases(spec: dict[str, Any], facts: confine.Facts, files: list[int], fai
     control = _alone(f"arclog-{spec['databases']}", spec, files, (failure, *_relayed(facts)))
     try:
         os.chdir(spec["cwd"])
-    except OSError:  # the folder is not accessible, so relative paths do not work either
-        os.chdir(spec["folder"])
+    except OSError:  # the folder is not accessible, so relative paths must not work either
+        os.chdir("/")
     _limit(resource.RLIMIT_CORE, 0)
     if facts:
         confine.drop(spec, facts)

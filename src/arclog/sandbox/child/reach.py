@@ -16,6 +16,11 @@ from msgspec.structs import replace
 from .sql_errors import Refused
 
 MEMORY = ":memory:"
+#: The error for a local file on a worker without a folder for them.
+NO_FILES = (
+    "tasks of this worker have no local files; to allow them, its operator sets object.file_root to a folder for "
+    "files that tasks share"
+)
 
 
 class Reach(Struct, frozen=True):
@@ -27,6 +32,8 @@ class Reach(Struct, frozen=True):
     #: None means any
     read: tuple[str, ...] | None
     write: tuple[str, ...] | None
+    #: the folder that relative paths are relative to; '' is the current one
+    base: str = ""
     #: the folder with copies of files for one task, which may use them freely; '' if there is none
     files: str = ""
 
@@ -34,9 +41,17 @@ class Reach(Struct, frozen=True):
         """Return a copy that includes the folder of one task's files."""
         return self if files is None else replace(self, files=os.path.realpath(files))
 
+    def has_none(self) -> bool:
+        """Return whether tasks may open no file at all."""
+        return self.read == ()
+
+    def real(self, path: str) -> str:
+        """Return the real path of a file that a task names."""
+        return os.path.realpath(os.path.join(self.base, path))
+
     def refusal(self, path: str, *, write: bool = True) -> str:
         """Return why a file must not be opened, also through a symbolic link; '' if it may be."""
-        real = os.path.realpath(path)
+        real = self.real(path)
         if self.files and is_below(real, self.files):
             return ""
         if is_below(real, self.home):
@@ -46,6 +61,8 @@ class Reach(Struct, frozen=True):
         roots = self.write if write else self.read
         if roots is None or any(is_below(real, root) for root in roots):
             return ""
+        if self.has_none():
+            return f"{path}: {NO_FILES}"
         allowed = "tasks.allow_write" if write else "tasks.allow_read or tasks.allow_write"
         return (
             f"{path}: is outside the folders that tasks of this worker may use (settings object.file_root, {allowed})"
@@ -73,7 +90,7 @@ def located(database: str, reach: Reach, *, write: bool = True) -> str:
     """
     if database in ("", MEMORY) or "\0" in database:
         return not_ours(database, reach)
-    real = os.path.realpath(database)
+    real = reach.real(database)
     if refusal := reach.refusal(real, write=write):
         raise Refused("config", refusal.replace(real, database, 1))
     return real

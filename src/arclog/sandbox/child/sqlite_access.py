@@ -72,7 +72,7 @@ class SqliteAccess:
 
     def _may_attach(self, name: str | None) -> bool:
         """Decide about an ATTACH, or a VACUUM INTO, which is one. The name is known if it is a literal text."""
-        if name is None and self._reach.read is None:
+        if name is None and self._reach.write is None:
             self._attaches_unknown = True
             return True
         try:

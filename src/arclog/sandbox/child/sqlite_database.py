@@ -145,7 +145,7 @@ def open_file(database: str, reach: Reach, mode: str = "task") -> apsw.Connectio
     real = located(database, reach, write="target" in mode)
     if database not in ("", MEMORY) and reach.refusal(real):
         flags = apsw.SQLITE_OPEN_READONLY
-    if reach.read is not None:
+    if reach.write is not None:
         # Also without a file: it decides which files the connection attaches.
         return connect(real, flags, reach)
     return apsw.Connection(real, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)

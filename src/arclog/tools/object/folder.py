@@ -17,9 +17,11 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import TypeVar
 
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import error
 from arclog.sandbox.child.opened import is_swapped
-from arclog.sandbox.child.reach import Reach
+from arclog.sandbox.child.reach import NO_FILES, Reach
+from arclog.sandbox.confinement_settings import data_root
 from arclog.tools.object.location import PIECE, ObjectMeta, OpenedObject, Pieces, Range, Refused, refuse, resolved
 
 _TYPES = {
@@ -51,6 +53,16 @@ T = TypeVar("T")
 def type_of(name: str) -> str | None:
     """Return the content type for a file name, or None if it is unknown."""
     return _TYPES.get(PurePath(name).suffix.lower())
+
+
+def local_files(key: str, settings: Settings, reach: Reach) -> Folder:
+    """Return the folder with all local files of a worker's tasks. Raises Refused if they have none; `key` is the path of the
+    file that a task asked for.
+    """
+    root = data_root(settings)
+    if root is None:
+        raise refuse("config", f"{key or '.'}: {NO_FILES}")
+    return Folder(Path(root), reach)
 
 
 class Folder:

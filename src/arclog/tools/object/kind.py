@@ -207,7 +207,6 @@ class ObjectTool:
     Config: type[Struct] = ObjectConfig
 
     def __init__(self, settings: Settings, scratch: Path) -> None:
-        self._root = Path(settings.text("object.file_root"))
         self._reach = reach_of(settings, scratch)
         self._max_keys = settings.integer("object.max_keys")
         self._create_max_bytes = settings.integer("object.if_absent_max_bytes")
@@ -259,9 +258,9 @@ class ObjectTool:
     ) -> Place:
         """Return the place of an object. A store that only this task uses is added to `used`."""
         if at.scheme == FILE:
-            from arclog.tools.object.folder import Folder
+            from arclog.tools.object.folder import local_files
 
-            return Folder(self._root, self._reach)
+            return local_files(at.key, self._settings, self._reach)
         with required("object", f"{at.scheme}://"):
             import obstore  # noqa: F401 - asks whether the extra is there
         from arclog.tools.object.cloud import Access, Cloud, fields_for

@@ -23,8 +23,8 @@ from arclog.tools.sql.run import Answer, Bound, SqlConfig, Threads, failed_with,
 
 #: The description of the field `database`.
 DATABASE_DOC = (
-    "Path of the database file, created if it does not exist. A relative path is relative to the folder in which the "
-    "worker was started. `:memory:` is a database that lasts for one attempt."
+    "Path of the database file, created if it does not exist. A relative path is relative to the folder in which "
+    "`arclog run` was started, and on servers to `object.file_root`. `:memory:` is a database that lasts for one attempt."
 )
 
 

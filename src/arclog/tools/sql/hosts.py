@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from arclog.model.config.settings import Settings
 from arclog.sandbox.child import cells, wire
-from arclog.sandbox.confinement_settings import Confinement, confined, confinement_of, data_roots
+from arclog.sandbox.confinement_settings import Confinement, confined, confinement_of, data_root, is_limited
 from arclog.sandbox.folders import Folders
 from arclog.sandbox.launcher import Launcher, clean_environment
 from arclog.sandbox.processes import Tree, bounds, ended_by, not_allowed
@@ -171,10 +171,11 @@ class Host:
         self._numbers = count(1)
         self._open: set[int] = set()
         self._gone = threading.Event()
+        root = data_root(settings)
         home = str(Path.home()) if confinement is None or "/" in confinement.read else str(own.scratch)
         spec = {
             "databases": library.kind,
-            "cwd": str(Path.cwd()),
+            "cwd": root if root is not None and is_limited(settings, confinement) else str(Path.cwd()),
             "folder": str(own.folder),
             "env": {**clean_environment(str(own.scratch)), "HOME": home},
             **bounds(settings),
@@ -182,7 +183,7 @@ class Host:
                 confinement,
                 own,
                 read=[*library.read(settings), *([] if files is None else [str(files)])],
-                write=data_roots(settings),
+                write=[] if root is None else [root],
             ),
         }
         self.place = os.open(own.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -283,11 +284,17 @@ class Hosts:
         self._users = 0
         self._settings = settings
         self._folders = Folders(settings, scratch)
-        # Without a replacement for the home: a file written there by mistake would be lost without notice.
+        # Without a replacement for the home: a file written there by mistake would be lost without notice. Where tasks
+        # read everything, databases in temporary folders are no exception.
         confinement = confinement_of(settings, scratch)
         home = str(Path(settings.text("home")).absolute())
         self._confinement = confinement and msgspec.structs.replace(
-            confinement, replaced={path: name for path, name in confinement.replaced.items() if path != home}
+            confinement,
+            replaced={
+                path: name
+                for path, name in confinement.replaced.items()
+                if path != home and "/" not in confinement.read
+            },
         )
         self._launcher = Launcher(library=library.kind)
         self._hosts: dict[str, Host] = {}

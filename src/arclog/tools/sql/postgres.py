@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection, AsyncRawCursor
-from psycopg.abc import PQGen
+from psycopg import AsyncRawCursor
 from psycopg.adapt import AdaptersMap, Buffer, Loader
-from psycopg.generators import fetch
 from psycopg.pq import ExecStatus, TransactionStatus
-from psycopg.pq.abc import PGresult
 from psycopg.types.json import Jsonb
 from psycopg.types.string import TextLoader
 
 from arclog.drivers.postgres.address import PostgresAddress
-from arclog.drivers.postgres.connect import Pool, connect
+from arclog.drivers.postgres.connect import Pool, connect_bounded
+from arclog.drivers.postgres.intake import AsyncBoundedConnection, TooMuchReceived
 from arclog.drivers.postgres.refusals import refusal_of, state_of, text_of
 from arclog.tools.sql.failures import SqlFailure, explained
-from arclog.tools.sql.postgres_servers import PostgresServers
+from arclog.tools.sql.postgres_rows import Rows
+from arclog.tools.sql.postgres_servers import LIMIT, PostgresServers
 from arclog.tools.sql.run import BATCH, Answer, Bound
 from arclog.tools.sql.values import checked, is_flat
 
@@ -75,9 +74,9 @@ class Pools:
         self._idle_s = idle_s
         self._servers = servers
         self._adapting = Adapting()
-        self._pools: dict[tuple[str, str], Pool] = {}
+        self._pools: dict[tuple[str, str], Pool[AsyncBoundedConnection]] = {}
 
-    def to(self, where: dict[str, Any], scope: str) -> Pool:
+    def to(self, where: dict[str, Any], scope: str) -> Pool[AsyncBoundedConnection]:
         """Return the pool for a server. Executions of different scopes never share a connection."""
         address = self._servers.address(where)
         key = address.conninfo(), scope
@@ -93,16 +92,18 @@ class Pools:
         for pool in pools:
             await pool.close()
 
-    async def _connected(self, address: PostgresAddress) -> AsyncConnection[Any]:
+    async def _connected(self, address: PostgresAddress) -> AsyncBoundedConnection:
         resolved = await self._servers.resolved(address)
         try:
-            return await connect(resolved, context=self._adapting, cursors=AsyncRawCursor)
+            return await connect_bounded(resolved, self._servers.max_row_bytes, context=self._adapting)
         except psycopg.Error as problem:
             raise not_connected(problem) from None
 
 
 def not_connected(problem: psycopg.Error) -> SqlFailure:
     """Return the error for a failed connection."""
+    if isinstance(problem, TooMuchReceived):
+        return too_much(problem)
     text = text_of(problem)
     if state := state_of(problem):
         return SqlFailure(refusal_of(problem).kind, text, state)
@@ -111,46 +112,31 @@ def not_connected(problem: psycopg.Error) -> SqlFailure:
     return SqlFailure("config", f"the connection failed: {text}")
 
 
+def too_much(problem: TooMuchReceived) -> SqlFailure:
+    """Return the error for a server that sent more than the limit."""
+    message = (
+        f"{text_of(problem)} ({LIMIT}); select fewer or shorter columns, read large values in parts (substr), raise "
+        f"fewer notices, or let the operator raise {LIMIT}"
+    )
+    return SqlFailure("limit", message, "max_row_bytes")
+
+
 # ── session ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The use of a PostgreSQL connection by one attempt.
 #
 # Invariants: rows arrive in chunks as they are fetched, also those of RETURNING. A cancelled statement is cancelled on
 # the server. If the connection is lost at COMMIT, the error says that the result is unknown.
 
-_TUPLES = (ExecStatus.SINGLE_TUPLE, ExecStatus.TUPLES_CHUNK)
-_ENDED = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
-
-
-class _Cursor(AsyncRawCursor[tuple[Any, ...]]):
-    """psycopg's `stream` for all kinds of statements. A statement without rows ends at once; its result is kept."""
-
-    ended: PGresult | None = None
-
-    def _stream_fetchone_gen(self, first: bool) -> PQGen[PGresult | None]:
-        result: PGresult | None = yield from fetch(self._pgconn)
-        if result is None:
-            return None
-        if result.status in _ENDED:
-            self.ended = result
-            while (yield from fetch(self._pgconn)) is not None:
-                pass
-            return None
-        if result.status not in _TUPLES:
-            return self._raise_for_result(result)
-        self.pgresult = result
-        self._tx.set_pgresult(result, set_loaders=first)
-        if first:
-            self._make_row = self._make_row_maker()
-        return result
-
 
 class PgSession:
     """Runs statements on a connection that the caller opens and closes."""
 
-    def __init__(self, connection: AsyncConnection[Any]) -> None:
+    def __init__(self, connection: AsyncBoundedConnection) -> None:
         self._connection = connection
-        self._rows: AsyncGenerator[tuple[Any, ...], None] | None = None
+        #: the last statement while it has more rows
+        self._rows: Rows | None = None
         self._first: list[tuple[Any, ...]] = []
+        self._small = True
         #: the connection has no leftover state and may be used again
         self.clean = True
 
@@ -171,30 +157,23 @@ class PgSession:
             raise failure_of(problem, len(params)) from None
 
     async def fetch(self) -> Sequence[Sequence[Any]]:
-        rows, self._first = self._first, []
-        if self._rows is None:
-            return rows
+        batch, self._first = self._first, []
+        if batch or self._rows is None:
+            return batch
         try:
-            async for row in self._rows:
-                rows.append(row)
-                if len(rows) >= BATCH:
-                    return rows
+            return await self._next_batch(self._rows)
         except psycopg.Error as problem:
-            self._rows = None
             raise failure_of(problem, 0) from None
-        self._rows = None
-        self._settle()
-        return rows
 
     async def commit(self) -> None:
         try:
             await self._plainly("COMMIT")
         except SqlFailure as failure:
-            if failure.problem.kind != "connection":
+            if not self._connection.closed:
                 raise
             message = f"the connection was lost during COMMIT, so it is unknown whether the transaction was committed: {failure}"
-            raise SqlFailure("connection", message, failure.problem.code) from None
-        self.clean = True
+            raise SqlFailure(failure.problem.kind, message, failure.problem.code) from None
+        self.clean = self._small
 
     async def rollback(self) -> None:
         """Roll back. If that fails, the connection is not used again, and the server rolls back when it is closed.
@@ -206,31 +185,36 @@ class PgSession:
         if self._rows is None:
             try:
                 await self._plainly("ROLLBACK")
-                self.clean = True
+                self.clean = self._small
             except SqlFailure:
                 self.clean = False
 
-    async def end(self) -> None:
-        """Discard unread rows. The connection is closed by now."""
-        if self._rows is not None:
-            await self._rows.aclose()
-            self._rows = None
-
     async def _execute(self, sql: str, params: list[Any]) -> Answer:
-        cursor = _Cursor(self._connection)
-        rows: Any = cursor.stream(sql, params, size=BATCH)  # an async generator, although its type does not show it
-        first = await anext(rows, None)
-        if first is not None:
-            self._first, self._rows = [first], rows
+        connection = self._connection
+        cursor = AsyncRawCursor(connection)
+        rows = self._rows = Rows(cursor, connection.intake)
+        await connection.wait(rows.execute(sql, params))
+        self._first = await self._next_batch(rows)
+        if self._first:
             return Answer([column.name for column in cursor.description or ()], 0)
-        self._settle()
-        ended = cursor.ended
+        ended = rows.ended
         if ended is None or ended.status == ExecStatus.COMMAND_OK:
             return Answer(None, 0 if ended is None else ended.command_tuples or 0)
         return Answer([(ended.fname(at) or b"").decode() for at in range(ended.nfields)], 0)
 
+    async def _next_batch(self, rows: Rows) -> list[tuple[Any, ...]]:
+        """Return the next rows; empty at the end."""
+        self._rows = None
+        batch = await self._connection.wait(rows.batch(BATCH))
+        self._small = self._small and rows.small
+        if rows.ended is None and batch:
+            self._rows = rows
+        else:
+            self._settle()
+        return batch
+
     def _settle(self) -> None:
-        self.clean = self._connection.pgconn.transaction_status == TransactionStatus.IDLE
+        self.clean = self._connection.pgconn.transaction_status == TransactionStatus.IDLE and self._small
 
     async def _plainly(self, sql: str) -> None:
         try:
@@ -256,6 +240,8 @@ def _bound(value: Any, number: int, *, json: bool) -> Any:
 
 
 def failure_of(problem: psycopg.Error, params: int) -> SqlFailure:
+    if isinstance(problem, TooMuchReceived):
+        return too_much(problem)
     state = problem.sqlstate
     diag = problem.diag
     text = diag.message_primary or text_of(problem)

@@ -18,6 +18,7 @@ from arclog.model.config.settings import Settings
 from arclog.tools.sql.failures import SqlFailure
 
 SETTING = "postgres.allow_networks"
+LIMIT = "postgres.max_row_bytes"
 ALL = "all"
 #: Times are in UTC and durations in ISO 8601, whatever the server's own settings.
 _SESSION = "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=iso_8601"
@@ -48,6 +49,8 @@ class PostgresServers:
         self._guard = None if text == ALL else Guard(text, setting=SETTING, caller="postgres tasks")
         self._connect_s = settings.number("sql.connect_timeout_s")
         self._ca_file = settings.text("postgres.ca_file")
+        #: most that a server may send without a row, or as one
+        self.max_row_bytes = settings.integer(LIMIT)
 
     def address(self, where: Mapping[str, Any]) -> PostgresAddress:
         """Return the address of a server, with the options of every session. Raises SqlFailure."""

@@ -48,6 +48,10 @@ Columns = list[tuple[str, str | None]]
 class SqliteConnection(Protocol):
     """A connection. `open` comes first. Methods raise SqliteError, Refused and SqlFailure."""
 
+    @property
+    def reach(self) -> Reach:
+        """The files that it may open."""
+
     def open(self, database: str, mode: str) -> None:
         """Open a database for a `task`, or as `source`, `target` or `new target` of a transfer."""
 
@@ -76,7 +80,7 @@ class _Local:
     """A connection in this process."""
 
     def __init__(self, reach: Reach, busy_s: float) -> None:
-        self._reach = reach
+        self.reach = reach
         self._busy_s = busy_s
         self._database: Database | None = None
         self._rows: Iterator[tuple[Any, ...]] = iter(())
@@ -84,7 +88,7 @@ class _Local:
     def open(self, database: str, mode: str) -> None:
         from arclog.sandbox.child.sqlite_database import Database
 
-        self._database = Database(database, mode, self._reach, self._busy_s)
+        self._database = Database(database, mode, self.reach, self._busy_s)
 
     def run(self, sql: str) -> None:
         self._opened.run(sql)
@@ -118,6 +122,7 @@ class _Hosted:
 
     def __init__(self, connection: Connection, reach: Reach, busy_s: float, heap_bytes: int) -> None:
         self.connection = connection
+        self.reach = reach
         self._options = {"reach": asdict(reach), "busy_s": busy_s, "heap_bytes": heap_bytes}
         self.interrupt = connection.interrupt
         self.close = connection.close
@@ -146,7 +151,7 @@ class SqliteConnections:
         self._reach = reach_of(settings, scratch)
         self._busy_s = settings.number("sql.busy_timeout_s")
         self._heap_bytes = int(_HEAP_SHARE * settings.integer("tasks.max_memory_bytes"))
-        self._hosts = None if self._reach.read is None else Hosts.shared(_LIBRARY, settings, scratch)
+        self._hosts = None if self._reach.write is None else Hosts.shared(_LIBRARY, settings, scratch)
 
     def start(self) -> None:
         """Start what the first connection would wait for."""
@@ -170,7 +175,7 @@ class SqliteConnections:
             await self._hosts.close()
 
 
-def failure_of(problem: Refused | SqliteError, database: str, params: int = 0) -> SqlFailure:
+def failure_of(problem: Refused | SqliteError, database: str, reach: Reach, params: int = 0) -> SqlFailure:
     """Return the error of a task. `params` is the number of values of its statement."""
     if isinstance(problem, Refused):
         return refusal_of(problem)
@@ -178,7 +183,7 @@ def failure_of(problem: Refused | SqliteError, database: str, params: int = 0) -
     message = str(problem)
     if problem.primary == "SQLITE_CANTOPEN":
         # The path is shown completely: redaction would not recognize a part of a secret in it.
-        why = "" if Path(database).parent.is_dir() else ": its folder does not exist"
+        why = "" if Path(reach.base, database).parent.is_dir() else ": its folder does not exist"
         message = f"cannot open the database {database}{why}"
     elif problem.primary == "SQLITE_BUSY":
         message += "; another connection held its lock longer than sql.busy_timeout_s"

@@ -349,14 +349,13 @@ class TransferTool:
 
     def _file(self, end: End) -> tuple[str, Path]:
         """Return the name of a file for messages, and its real path."""
-        from arclog.tools.object.folder import Folder
+        from arclog.tools.object.folder import local_files
         from arclog.tools.object.location import FILE, locate
 
         at = locate(end.path or "")
         if at.scheme != FILE:
             raise SqlFailure("config", f"path: {end.path} is not a file; move it with `kind: object` before or after")
-        folder = Folder(Path(self._settings.text("object.file_root")), self._reach)
-        return at.key, folder.path_of(at.key)
+        return at.key, local_files(at.key, self._settings, self._reach).path_of(at.key)
 
     def _duckdb_options(self, connection: DuckdbConnection) -> dict[str, str]:
         from arclog.tools.duckdb import options_of

@@ -34,6 +34,8 @@ from arclog.tools.transfer.rows import (
 if TYPE_CHECKING:
     import psycopg
 
+    from arclog.drivers.postgres.intake import BoundedConnection
+    from arclog.tools.sql.postgres_rows import Rows
     from arclog.tools.sql.postgres_servers import PostgresServers
 
 DIALECT = "postgres"
@@ -82,6 +84,7 @@ _EXISTS = ("42P07", "42710")
 #: Number of retries if others create and drop the same table.
 _MAKE_AGAIN = 5
 _ORDER = "_arclog_row"
+_CURSOR = "arclog_transfer"
 _INCOMING = "_arclog_incoming"
 
 
@@ -94,7 +97,7 @@ class Connecting:
         #: the connection is shut down if the server does not cancel a statement within this time
         self.grace_s = grace_s
 
-    def __call__(self) -> psycopg.Connection[Any]:
+    def __call__(self) -> BoundedConnection:
         import psycopg
 
         from arclog.drivers.postgres.connect import connect_blocking
@@ -102,7 +105,7 @@ class Connecting:
 
         address = asyncio.run(self._servers.resolved(self._address))  # in the thread of the transfer
         try:
-            return connect_blocking(address, context=Adapting())
+            return connect_blocking(address, self._servers.max_row_bytes, context=Adapting())
         except psycopg.Error as problem:
             raise not_connected(problem) from None
 
@@ -116,7 +119,7 @@ class _Session:
 
     def __init__(self, connect: Connecting) -> None:
         self._connecting = connect
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: BoundedConnection | None = None
         self._cancelling: threading.Thread | None = None
         self._asked = 0.0
 
@@ -138,7 +141,7 @@ class _Session:
             self._cancelling = threading.Thread(target=_cancel, args=(connection, grace_s), daemon=True)
             self._cancelling.start()
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    def _connect(self) -> BoundedConnection:
         connection = self._connection = self._connecting()
         return connection
 
@@ -179,10 +182,13 @@ class PostgresSource(_Session):
         )
         self._at_a_time = 1
         self._cursor: Any = None
+        self._rows: Rows | None = None
 
     def open(self, at_a_time: int) -> list[Column]:
         from psycopg import IsolationLevel, RawServerCursor
         from psycopg.types.string import TextLoader
+
+        from arclog.tools.sql.postgres_rows import JSON_TYPES, Rows
 
         self._at_a_time = at_a_time
         connection = self._connect()
@@ -190,7 +196,8 @@ class PostgresSource(_Session):
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, TextLoader)
-        cursor = self._cursor = RawServerCursor(connection, "arclog_transfer")
+        cursor = self._cursor = RawServerCursor(connection, _CURSOR)
+        self._rows = Rows(cursor, connection.intake, plain=JSON_TYPES)
         self._do(lambda: cursor.execute(self._sql.encode(), [_bound(value) for value in self._params]))
         names = connection.adapters.types
         columns = []
@@ -203,8 +210,18 @@ class PostgresSource(_Session):
         return columns
 
     def chunks(self) -> Iterator[list[Row]]:
-        while chunk := self._do(lambda: self._cursor.fetchmany(self._at_a_time)):
-            yield chunk
+        connection, rows = self._connection, self._rows
+        if connection is None or rows is None:
+            return
+        fetch = f"FETCH FORWARD {self._at_a_time} FROM {_CURSOR}".encode()
+        count = self._at_a_time
+        while count == self._at_a_time:  # else the cursor has no more rows
+            count = 0
+            self._do(lambda: connection.wait(rows.command(fetch)))
+            while rows.ended is None:
+                if chunk := self._do(lambda: connection.wait(rows.batch(self._at_a_time))):
+                    count += len(chunk)
+                    yield chunk
 
     def close(self) -> None:
         import psycopg

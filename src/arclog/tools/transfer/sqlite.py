@@ -93,7 +93,7 @@ class _File:
         try:
             return work()
         except (Refused, SqliteError) as problem:
-            raise failure_of(problem, self._database) from None
+            raise failure_of(problem, self._database, self._connection.reach) from None
 
     def close(self) -> None:
         self._connection.close()
@@ -192,7 +192,7 @@ class SqliteTarget(_File):
         try:
             self._connection.insert(self._insert, plain)
         except SqliteError as problem:
-            error = failure_of(problem, self._database).problem
+            error = failure_of(problem, self._database, self._connection.reach).problem
             where = f"row {self._done + problem.row}: " if error.kind in ("constraint", "sql") and problem.row else ""
             raise SqlFailure(error.kind, where + error.message, error.code, retryable=error.retryable) from None
         except (TypeError, OverflowError, UnicodeEncodeError) as problem:

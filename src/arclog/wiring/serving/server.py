@@ -32,7 +32,7 @@ from arclog.ports.control import BoundControl
 from arclog.ports.secrets import Vault
 from arclog.ports.views.checks import Diagnosis
 from arclog.ports.views.runs import Runs
-from arclog.sandbox.confinement_settings import ALL, NONE, for_server
+from arclog.sandbox.confinement_settings import for_server
 from arclog.server.app import create_app
 from arclog.server.auth.audit import Audit
 from arclog.server.auth.gate import Gate
@@ -44,6 +44,7 @@ from arclog.server.traffic import Traffic
 from arclog.wiring.compiling.pool import CompilingProcesses
 from arclog.wiring.doctor import diagnosed
 from arclog.wiring.embedded import DEFAULT_POOL, Embedded, embedded
+from arclog.wiring.file_root import prepare_file_root
 from arclog.wiring.kinds import installed_kinds
 from arclog.wiring.process import freeze_imports
 from arclog.wiring.secrets import choose_vault, left_in_home
@@ -70,7 +71,9 @@ async def serve(
     several processes behind one address.
     """
     is_own_machine = with_worker and is_loopback(settings.text("server.host"))
-    settings = for_server(settings, network=ALL if is_own_machine else NONE)
+    settings = for_server(settings, is_own_machine=is_own_machine)
+    if with_worker and not is_own_machine:
+        prepare_file_root(settings)
     listener = listen(settings) if member is None else member.listener
     with closing(listener), operators_log(settings):
         allow_files(settings)

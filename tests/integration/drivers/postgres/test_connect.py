@@ -36,7 +36,7 @@ async def _errors() -> list[psycopg.Error]:
     with pytest.raises(psycopg.Error) as waited:
         await driver.connect(ADDRESS)
     with pytest.raises(psycopg.Error) as blocked:
-        driver.connect_blocking(ADDRESS)
+        driver.connect_blocking(ADDRESS, 1)
     return [waited.value, blocked.value]
 
 

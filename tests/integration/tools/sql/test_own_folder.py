@@ -157,8 +157,9 @@ async def test_nor_do_a_servers_databases_lie_outside_of_its_data(tmp_path, home
     for folder in (data, shared):
         folder.mkdir()
     apsw.Connection(str(shared / "a.db")).execute("CREATE TABLE t (a); INSERT INTO t VALUES (7)")
-    monkeypatch.chdir(data)
-    settings = for_server(Settings({"home": str(home), "tasks.allow_read": str(shared)}))
+    monkeypatch.chdir(shared)  # relative paths are within `object.file_root`
+    own = {"home": str(home), "object.file_root": str(data)}
+    settings = for_server(Settings({**own, "tasks.allow_read": str(shared)}))
     tool = Sql(sqlite.KIND, tmp_path, settings)
     assert (await tool("CREATE TABLE t (a)", database="b.db")).error is None
     for command, database, words in (
@@ -175,6 +176,29 @@ async def test_nor_do_a_servers_databases_lie_outside_of_its_data(tmp_path, home
     assert outcome.error is not None
     assert (outcome.error.kind, outcome.error.code) == ("auth", "SQLITE_READONLY")
     assert not (tmp_path / "c.db").exists()
+    await tool.close()
+
+
+@pytest.mark.parametrize("root", ["none", "data"])
+async def test_a_server_whose_tasks_read_everything_does_not_let_them_write(tmp_path, home, monkeypatch, root):
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    apsw.Connection("a.db").execute("CREATE TABLE t (a); INSERT INTO t VALUES (7)")
+    own = {"home": str(home), "tasks.allow_read": "/", "object.file_root": root}
+    tool = Sql(sqlite.KIND, tmp_path, for_server(Settings(own)), transaction=False)
+    there = str(tmp_path / "a.db")
+    assert await tool.rows("SELECT a FROM t", database=there) == [{"a": 7}]
+    outcome = await tool("INSERT INTO t VALUES (8)", database=there)
+    assert outcome.error is not None
+    assert outcome.error.code == "SQLITE_READONLY"
+    for command in (f"ATTACH '{there}' AS a; INSERT INTO a.t VALUES (8)", f"VACUUM INTO '{tmp_path / 'new.db'}'"):
+        outcome = await tool(command, database=":memory:")
+        assert outcome.error is not None
+        assert outcome.error.kind == "config"
+    assert (await tool("CREATE TABLE t (a)", database=str(tmp_path / "new.db"))).error is not None
+    assert not (tmp_path / "new.db").exists()
+    assert ((await tool("CREATE TABLE t (a)", database="b.db")).error is None) == (root == "data")
+    assert (tmp_path / "data" / "b.db").exists() == (root == "data")
     await tool.close()
 
 

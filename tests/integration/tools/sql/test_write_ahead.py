@@ -144,8 +144,8 @@ def test_a_worker_outlives_files_that_are_truncated(tmp_path, data, mode, suffix
     )
     assert done.returncode == 0, (done.returncode, done.stderr)
     outcome = json.loads(done.stdout)
-    # SQLite maps the shared memory. Its process ends with it; the worker does not.
-    assert outcome["error"] in (None, "killed") if suffix == "-shm" else outcome["rows"] == 3000 or outcome["error"]
+    # With the shared memory, SQLite's process may end.
+    assert outcome["rows"] == 3000 or outcome["error"]
 
 
 # ── as ever ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -67,7 +67,7 @@ async def test_the_settings_file_is_neither_read_nor_written(
     root: Path, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     monkeypatch.chdir(root)
-    settings = for_server(Settings({"home": home}))
+    settings = for_server(Settings({"home": home, "object.file_root": "."}))
     run = Runner(ObjectTool(settings, NOWHERE))
     places = ["arclog.toml", *(["other/arclog.toml"] if home.startswith("other") else [])]
     for key in places:
@@ -91,7 +91,7 @@ async def test_a_settings_file_that_is_a_link(root: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(root)
     (root / "real.toml").write_text("")
     (root / "arclog.toml").symlink_to("real.toml")
-    run = Runner(ObjectTool(for_server(Settings()), NOWHERE))
+    run = Runner(ObjectTool(for_server(Settings({"object.file_root": "."})), NOWHERE))
     for key in ("arclog.toml", "real.toml"):
         await assert_closed(run, key)
     (root / "arclog.toml").unlink()

@@ -26,10 +26,11 @@ def open_files() -> int:
 async def test_settings_that_are_refused_leave_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A socket that is left open fails this test: warnings are errors, and the collection shows them here."""
 
-    def refuse(_: Settings) -> list[str]:
+    def refuse(_: Settings) -> str:
         raise SettingsError("duckdb.paths: there is no such folder")
 
-    monkeypatch.setattr(hosts, "data_roots", refuse)
+    monkeypatch.setattr(hosts, "data_root", refuse)
+    gc.collect()  # what earlier tests have left
     before = open_files()
     with pytest.raises(SettingsError):
         hosts.Host(DUCKDB, Launcher(), Folders(Settings(), tmp_path), None, Settings(), "default")
