@@ -48,6 +48,7 @@ SETTINGS = {
     "network.allow_networks": "none",
     "postgres.allow_networks": f"{ALLOWED}/32",
     "tasks.allow_networks": "none",
+    "tasks.max_memory_bytes": 1 << 30,
     "python.build_networks": "public",
     "python.offline": True,
     "server.max_concurrent": 200,

@@ -22,11 +22,11 @@ import pytest
 from arclog.authoring.playbook_files import FilesBeside
 from arclog.model.config.settings import Settings
 from arclog.playbook.files import FileRefused
-from arclog.sandbox.confinement_settings import Reach
+from arclog.sandbox.child.reach import Reach
+from arclog.sandbox.child.sql_errors import Refused as RefusedSql
+from arclog.sandbox.child.sqlite_database import open_file
 from arclog.tools.object.folder import Folder
 from arclog.tools.object.location import Refused
-from arclog.tools.sql.failures import SqlFailure
-from arclog.tools.sqlite import open_file
 
 SECRET, OWN = "the secret of others", "what is one's own"
 SECONDS = 3.0
@@ -167,7 +167,7 @@ def test_a_database(inside: Path, outside: Path, what: str) -> None:
     def read() -> str:
         try:
             database = open_file(str(inside / "data" / "a.db"), reach)
-        except (SqlFailure, apsw.Error, OSError):  # what SQLite makes of a name that is a link, or not there
+        except (RefusedSql, apsw.Error, OSError):  # what SQLite makes of a name that is a link, or not there
             return ""
         try:
             return str(database.execute("SELECT word FROM words").fetchall()[0][0])

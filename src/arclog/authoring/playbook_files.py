@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
 from arclog.playbook.files import FileRefused
-from arclog.sandbox.opened import is_swapped
+from arclog.sandbox.child.opened import is_swapped
 
 
 class FilesBeside(Mapping[str, str]):

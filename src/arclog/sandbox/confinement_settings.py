@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from arclog.drivers.postgres.address import SCHEMES, AddressError, parts_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
+from arclog.sandbox.child.reach import Reach
 from arclog.sandbox.folders import FRESH, TaskFolders, fresh_unless_named, scratch_parent, workdir_of
 from arclog.sandbox.launcher import package_paths
 
@@ -199,59 +200,6 @@ def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
         max_memory_bytes=settings.integer("tasks.max_memory_bytes"),
         keeps_rights_on_files=standard and workdir is not None and os.geteuid() == 0,
     )
-
-
-#: The error for a local file on a worker without a folder for them.
-NO_FILES = (
-    "tasks of this worker have no local files; to allow them, its operator sets object.file_root to a folder for "
-    "files that tasks share"
-)
-
-
-class Reach(Struct, frozen=True):
-    """The files that the kinds inside the worker process (sqlite, transfer, object) may open for a playbook."""
-
-    home: str
-    #: includes the home
-    hidden: tuple[str, ...]
-    #: None means any
-    read: tuple[str, ...] | None
-    write: tuple[str, ...] | None
-    #: the folder that relative paths are relative to; '' is the current one
-    base: str = ""
-    #: the folder with copies of files for one task, which may use them freely; '' if there is none
-    files: str = ""
-
-    def including(self, files: Path | None) -> Reach:
-        """Return a copy that includes the folder of one task's files."""
-        return self if files is None else replace(self, files=os.path.realpath(files))
-
-    def has_none(self) -> bool:
-        """Return whether tasks may open no file at all."""
-        return self.read == ()
-
-    def real(self, path: str) -> str:
-        """Return the real path of a file that a task names."""
-        return os.path.realpath(os.path.join(self.base, path))  # noqa: PTH118 - a path that a task names stays as it is
-
-    def refusal(self, path: str, *, write: bool = True) -> str:
-        """Return why a file must not be opened, also through a symbolic link; '' if it may be."""
-        real = Path(self.real(path))
-        if self.files and real.is_relative_to(self.files):
-            return ""
-        if real.is_relative_to(self.home):
-            return f"{path}: lies in arclog's own folder (setting home), which playbooks cannot use"
-        if any(real.is_relative_to(own) for own in self.hidden):
-            return f"{path}: holds a key, settings or files of other tasks, which playbooks cannot use"
-        roots = self.write if write else self.read
-        if roots is None or any(real.is_relative_to(root) for root in roots):
-            return ""
-        if self.has_none():
-            return f"{path}: {NO_FILES}"
-        allowed = "tasks.allow_write" if write else "tasks.allow_read or tasks.allow_write"
-        return (
-            f"{path}: is outside the folders that tasks of this worker may use (settings object.file_root, {allowed})"
-        )
 
 
 def reach_of(settings: Settings, scratch: Path) -> Reach:

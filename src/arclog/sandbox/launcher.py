@@ -16,7 +16,7 @@ from pathlib import Path
 _FOLDER = str(Path(__file__).parent)
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from child import zygote; del sys.path[0]; "
-    "zygote.main(int(sys.argv[2]), sys.argv[4:], sys.argv[3] == 'databases')"
+    "zygote.main(int(sys.argv[2]), sys.argv[4:], sys.argv[3])"
 )
 _CLOSE_S = 5.0
 
@@ -44,12 +44,12 @@ def package_paths() -> list[str]:
 class Launcher:
     """One zygote. It is started on first use, and again if it dies."""
 
-    def __init__(self, *, bare: bool = False, databases: bool = False) -> None:
+    def __init__(self, *, bare: bool = False, library: str = "") -> None:
         """With `bare`, the runners do not have our packages; each loads those of the environment in its spec. With
-        `databases`, the runners serve DuckDB.
+        `library` ("duckdb" or "sqlite"), the runners serve its databases.
         """
         self._paths = [] if bare else package_paths()
-        self._databases = databases
+        self._library = library
         self._zygote: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
 
@@ -58,8 +58,7 @@ class Launcher:
         if self._control is not None:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        kind = "databases" if self._databases else "tasks"
-        command = [sys.executable, "-I", "-S", "-c", _BOOT, _FOLDER, str(theirs.fileno()), kind, *self._paths]
+        command = [sys.executable, "-I", "-S", "-c", _BOOT, _FOLDER, str(theirs.fileno()), self._library, *self._paths]
         with theirs:
             try:
                 self._zygote = subprocess.Popen(

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from arclog.sandbox.opened import is_swapped
+from arclog.sandbox.child.opened import is_swapped
 
 
 class Replaced(OSError):

@@ -1,6 +1,6 @@
 """Kind `duckdb`: SQL on DuckDB, for files of rows (Parquet, CSV, JSON) and analysis in place.
 
-Invariants: DuckDB runs in a confined process (`sql.duckdb_host`). Each attempt has its own connection with the
+Invariants: DuckDB runs in a confined process (`sql.hosts`). Each attempt has its own connection with the
 operator's limits, which SQL cannot change. No extension is fetched from the network. A cancelled attempt is interrupted
 and rolled back.
 """
@@ -24,10 +24,12 @@ from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.sandbox.confinement_settings import NO_FILES, Reach, reach_of
-from arclog.tools.sql.duckdb_host import Connection, DuckdbError, Hosts, extension_folder
+from arclog.sandbox.child.reach import MEMORY, NO_FILES, Reach
+from arclog.sandbox.confinement_settings import reach_of
+from arclog.tools.sql.duckdb_host import DUCKDB, DuckdbConnection, DuckdbError, extension_folder
 from arclog.tools.sql.failures import SqlFailure, explained
-from arclog.tools.sql.files import DATABASE_DOC, MEMORY, FileSession, not_ours, run_on_file
+from arclog.tools.sql.files import DATABASE_DOC, FileSession, not_ours, run_on_file
+from arclog.tools.sql.hosts import Hosts
 from arclog.tools.sql.run import BATCH, Answer, Bound, SqlConfig, Threads, failed_with, sql_kind
 from arclog.tools.sql.values import checked, is_flat, json_text
 
@@ -88,7 +90,7 @@ class DuckdbTool:
         self._busy_s = settings.number("sql.busy_timeout_s")
         self._reach = reach_of(settings, scratch)
         require_duckdb("kind duckdb")
-        self._hosts = Hosts.shared(settings, scratch)
+        self._hosts = Hosts.shared(DUCKDB, settings, scratch)
         self._hosts.start()
 
     async def run(self, config: DuckdbConfig, context: TaskContext) -> Outcome:
@@ -98,7 +100,7 @@ class DuckdbTool:
             return failed_with(problem, HELPER)
         options = options_of(self._settings, connection.folder)
         reach = self._reach.including(context.files)
-        session = _Session(connection, config.database, reach, options, self._busy_s, self._threads)
+        session = _Session(DuckdbConnection(connection), config.database, reach, options, self._busy_s, self._threads)
         try:
             return await run_on_file(session, config, context, HELPER)
         finally:
@@ -117,7 +119,7 @@ class _Session(FileSession):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: DuckdbConnection,
         database: str,
         reach: Reach,
         options: dict[str, str],
@@ -212,7 +214,7 @@ def require_duckdb(feature: str) -> None:
 
 
 def connect(
-    connection: Connection, database: str, options: Mapping[str, str], busy_s: float, stopped: threading.Event
+    connection: DuckdbConnection, database: str, options: Mapping[str, str], busy_s: float, stopped: threading.Event
 ) -> None:
     """Open a database. Waits up to `busy_s` for a file that is in use elsewhere, or until the attempt is `stopped`."""
     end = time.monotonic() + busy_s

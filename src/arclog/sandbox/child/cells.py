@@ -5,9 +5,11 @@ Both sides use it. It needs msgspec, which the sandbox loads from the worker's p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +34,11 @@ _TYPES: dict[type, tuple[int, Callable[[Any], str], Callable[[str], Any]]] = {
     UUID: (6, str, UUID),
     timedelta: (_DURATION, _duration, lambda text: timedelta(*map(int, text.split()))),
 }
+#: About how many bytes of a value, and of a list or map, do not appear in their encoded form.
+_CELL_BYTES, _LIST_BYTES = 8, 64
+#: The head of an array in msgpack.
+_HEAD, _ARRAY = struct.Struct(">BI"), 0xDD
+_ENCODER = msgspec.msgpack.Encoder()
 _READERS = {number: read for number, _, read in _TYPES.values()}
 
 
@@ -40,19 +47,59 @@ def packed(value: Any) -> bytes:
     return msgspec.msgpack.encode(_sent(value))
 
 
-def packed_rows(rows: Sequence[Sequence[Any]]) -> bytes:
-    return msgspec.msgpack.encode([row if _is_plain(row) else [_sent(cell) for cell in row] for row in rows])
+class RowTooLarge(Exception):
+    """A row of more bytes than are allowed."""
+
+
+def packed_batch(rows: Iterator[Sequence[Any]], most: int, batch_bytes: int, row_bytes: int) -> bytes:
+    """Encode the next rows: at most so many, and fewer if they are large. Empty at the end. Raises RowTooLarge."""
+    encode, plain = _ENCODER.encode, _PLAIN
+    batch: list[bytes] = []
+    size = 0
+    for row in islice(rows, most):
+        if plain.issuperset(map(type, row)):
+            weight = _CELL_BYTES * len(row)
+            try:
+                data = encode(row)
+            except OverflowError:  # an integer of more than 64 bits
+                data = encode(list(map(_sent, row)))
+        else:
+            weight = sum(map(_weight, row))
+            if weight > row_bytes:
+                raise RowTooLarge
+            data = encode(list(map(_sent, row)))
+        weight += len(data)
+        if weight > row_bytes:
+            raise RowTooLarge
+        batch.append(data)
+        size += weight
+        if size > batch_bytes:
+            break
+    return b"".join((_HEAD.pack(_ARRAY, len(batch)), *batch)) if batch else b""
+
+
+def unpacked_batch(data: bytes, most: int) -> list[tuple[Any, ...]]:
+    """Decode rows. Raises ValueError, TypeError or ArithmeticError for invalid data, or for more rows."""
+    if not data:
+        return []
+    kind, count = _HEAD.unpack_from(data)
+    if kind != _ARRAY or count > most:
+        raise ValueError("not a batch of rows")
+    return _ROWS.decode(data)
+
+
+def _weight(value: Any) -> int:
+    """Return about how many bytes a decoded value takes besides its encoded form, which is short for empty lists."""
+    if isinstance(value, (list, tuple)):
+        return _LIST_BYTES + sum(map(_weight, value))
+    if isinstance(value, dict):
+        return _LIST_BYTES + sum(map(_weight, value)) + sum(map(_weight, value.values()))
+    return _CELL_BYTES
 
 
 def unpacked(data: bytes) -> Any:
     """Decode a value. Raises ValueError, TypeError or ArithmeticError for invalid data."""
     return msgspec.msgpack.decode(data, ext_hook=_extension)
-
-
-def _is_plain(row: Sequence[Any]) -> bool:
-    if not _PLAIN.issuperset(map(type, row)):
-        return False
-    return not any(type(cell) is int and not -_I64 <= cell < _I64 for cell in row)
 
 
 def _sent(value: Any) -> Any:
@@ -79,3 +126,6 @@ def _extension(number: int, data: memoryview) -> Any:
 
 def _hashable(key: Any) -> Any:
     return tuple(map(_hashable, key)) if isinstance(key, list) else str(key) if isinstance(key, dict) else key
+
+
+_ROWS = msgspec.msgpack.Decoder(list[tuple[Any, ...]], ext_hook=_extension)

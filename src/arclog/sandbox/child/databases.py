@@ -1,8 +1,8 @@
-"""Serves DuckDB to the worker from inside a sandbox. Each connection has a socket and a thread.
+"""Serves DuckDB or SQLite to the worker from inside a sandbox. Each connection has a socket and a thread.
 
 The worker sends a letter and a connection number over the control socket: `c` opens the connection whose socket is
 attached, `i` interrupts its current statement. Requests and responses are frames of (JSON, msgpack); a request has an
-operation and its arguments. The worker's side is `tools.sql.duckdb_host`.
+operation and its arguments. The worker's side is `tools.sql.hosts`.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -17,17 +17,35 @@ import json
 import os
 import struct
 from collections.abc import Callable
-from typing import Any, NoReturn
-
-import duckdb
+from typing import Any, NoReturn, Protocol
 
 from . import wire
-from .cells import packed_rows, unpacked
+from .cells import RowTooLarge, unpacked
+from .sql_errors import Refused
 
 _MESSAGE = struct.Struct("<cI")
+#: A longer text of an error is cut.
+_ERROR_CHARS = 100_000
+Response = tuple[dict[str, Any], bytes]
 
 
-def serve(control: _socket.socket) -> NoReturn:
+class Served(Protocol):
+    """A connection to a database."""
+
+    #: by their names in requests; `connect` is the first
+    operations: dict[str, Callable[[dict[str, Any]], Response]]
+
+    def interrupt(self) -> None:
+        """Interrupt the current statement, from another thread."""
+
+    def described(self, problem: Exception) -> dict[str, Any]:
+        """Return what the worker gets to know of an error, besides the name of its class and its text."""
+
+    def close(self) -> None:
+        """Close the connection. May be called again."""
+
+
+def serve(control: _socket.socket, library: Callable[[], Served]) -> NoReturn:
     """Accept connections until the worker is gone."""
     connections: dict[int, _Connection] = {}
     while True:
@@ -37,11 +55,11 @@ def serve(control: _socket.socket) -> NoReturn:
         letter, number = _MESSAGE.unpack(message)
         if letter == b"i":
             if number in connections:
-                connections[number].interrupt()
+                connections[number].database.interrupt()
             continue
         files = array.array("i")
         files.frombytes(ancillary[0][2][:4])
-        connection = connections[number] = _Connection(_socket.socket(fileno=files[0]))
+        connection = connections[number] = _Connection(_socket.socket(fileno=files[0]), library())
 
         def forget(number: int = number) -> None:
             connections.pop(number, None)
@@ -52,77 +70,42 @@ def serve(control: _socket.socket) -> NoReturn:
 class _Connection:
     """A connection of the worker."""
 
-    def __init__(self, sock: _socket.socket) -> None:
+    def __init__(self, sock: _socket.socket, database: Served) -> None:
+        self.database = database
         self._socket = sock
-        self._database: Any = None
-        self._operations = {
-            name: getattr(self, f"_{name}")
-            for name in ("connect", "execute", "statement", "fetch", "begin", "commit", "close")
-        }
-
-    def interrupt(self) -> None:
-        database = self._database
-        if database is not None:
-            try:
-                database.interrupt()
-            except Exception:  # noqa: BLE001 - it came to its end meanwhile
-                return
+        #: maximum size of a response
+        self._most = 0
 
     def serve(self, forget: Callable[[], None]) -> None:
         try:
             while (frame := wire.receive(self._socket)) is not None:
                 request = json.loads(frame[0])
-                try:
-                    header, body = self._operations[request["do"]](unpacked(frame[1]) if frame[1] else {})
-                except Exception as problem:  # noqa: BLE001 - of DuckDB; the worker knows what to make of it
-                    header, body = {"error": type(problem).__name__, "text": str(problem)}, b""
-                wire.send(self._socket, json.dumps(header).encode("utf-8", "replace"), body)
+                self._most = request.get("most_bytes", self._most)
+                header, body = self._response(request["do"], unpacked(frame[1]) if frame[1] else {})
+                wire.send(self._socket, header, body)
         except OSError:
             pass  # the worker is gone
         finally:
             forget()
-            if self._database is not None:
-                self._database.close()
+            self.database.close()
             self._socket.close()
 
-    def _connect(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        self._database = duckdb.connect(arguments["database"], config=arguments["options"])
-        return {}, b""
+    def _response(self, operation: str, arguments: dict[str, Any]) -> tuple[bytes, bytes]:
+        try:
+            header, body = self.database.operations[operation](arguments)
+            data = _encoded(header)
+            if self._most and len(data) + len(body) > self._most:
+                raise RowTooLarge
+        except Exception as problem:  # noqa: BLE001 - of a library; the worker knows what to make of it
+            return _encoded(self._error(problem)), b""
+        return data, body
 
-    def _begin(self, _: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        self._database.begin()
-        return {}, b""
+    def _error(self, problem: Exception) -> dict[str, Any]:
+        error = {"error": type(problem).__name__, "text": str(problem)[:_ERROR_CHARS]}
+        if isinstance(problem, Refused):
+            return {**error, "refused": [problem.kind, problem.code, problem.retryable]}
+        return {**error, **self.database.described(problem)}
 
-    def _commit(self, _: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        self._database.commit()
-        return {}, b""
 
-    def _close(self, _: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        if self._database is not None:
-            self._database.close()
-        return {}, b""
-
-    def _execute(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        self._database.execute(arguments["sql"], arguments["params"])
-        return {"columns": self._columns()}, b""
-
-    def _statement(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """Execute like `execute` if the SQL is one statement, and return the kind of statement as well."""
-        statements = duckdb.extract_statements(arguments["sql"])
-        if len(statements) != 1:
-            return {"count": len(statements)}, b""
-        parsed = statements[0]
-        self._database.execute(parsed, arguments["params"])
-        return {
-            "count": 1,
-            "columns": self._columns(),
-            "attaches": parsed.type == duckdb.StatementType.ATTACH,
-            "reads": parsed.expected_result_type == [duckdb.ExpectedResultType.QUERY_RESULT],
-        }, b""
-
-    def _columns(self) -> list[tuple[str, str]]:
-        return [(str(column[0]), str(column[1])) for column in self._database.description or []]
-
-    def _fetch(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        rows = self._database.fetchmany(arguments["most"])
-        return {}, packed_rows(rows) if rows else b""
+def _encoded(header: dict[str, Any]) -> bytes:
+    return json.dumps(header).encode("utf-8", "replace")

@@ -35,7 +35,7 @@ from .view import View
 # ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Turns a forked guard into a runner: all limits and restrictions are applied here, before user code runs.
 #
-# A spec with `argv` executes that program, one with `databases` serves DuckDB, one with `probe` writes the restrictions
+# A spec with `argv` executes that program, one with `databases` serves DuckDB or SQLite, one with `probe` writes the restrictions
 # in force; any other becomes the python runner.
 
 _NOFILE = 1024
@@ -96,7 +96,7 @@ def _probe(spec: dict[str, Any], facts: confine.Facts, files: list[int]) -> None
 
 
 def _databases(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int) -> None:
-    control = _alone("arclog-duckdb", spec, files, (failure, *_relayed(facts)))
+    control = _alone(f"arclog-{spec['databases']}", spec, files, (failure, *_relayed(facts)))
     try:
         os.chdir(spec["cwd"])
     except OSError:  # the folder is not accessible, so relative paths must not work either

@@ -29,18 +29,20 @@ _FILES = 4
 _PARENT_CHECK_MS = 5_000
 
 
-def main(control_fd: int, paths: list[str], databases: bool) -> None:
-    """Serve until the worker is gone. With `databases`, runners serve DuckDB, which is loaded here once for all of
+def main(control_fd: int, paths: list[str], library: str) -> None:
+    """Serve until the worker is gone. With a `library`, runners serve its databases; it is loaded here once for all of
     them.
     """
     sys.path.extend(path for path in paths if path not in sys.path)
     sys.dont_write_bytecode = True
-    if databases:
-        import duckdb  # noqa: F401 - loaded before the forks
+    if library == "duckdb":
+        from . import duckdb_database
 
-        from . import databases as service
+        guard.services["databases"] = duckdb_database.serve
+    elif library == "sqlite":
+        from . import sqlite_service
 
-        guard.services["databases"] = service.serve
+        guard.services["databases"] = sqlite_service.serve
     kernel.set_name("arclog-zygote")
     kernel.prctl(kernel.SUBREAPER, 1)
     for name in [name for name in sys.modules if name == "child" or name.startswith("child.")]:

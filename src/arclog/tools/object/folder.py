@@ -19,8 +19,9 @@ from typing import TypeVar
 
 from arclog.model.config.settings import Settings
 from arclog.model.outcome import error
-from arclog.sandbox.confinement_settings import NO_FILES, Reach, data_root
-from arclog.sandbox.opened import is_swapped
+from arclog.sandbox.child.opened import is_swapped
+from arclog.sandbox.child.reach import NO_FILES, Reach
+from arclog.sandbox.confinement_settings import data_root
 from arclog.tools.object.location import PIECE, ObjectMeta, OpenedObject, Pieces, Range, Refused, refuse, resolved
 
 _TYPES = {

@@ -1,48 +1,14 @@
-"""Runs DuckDB in a separate process that is confined like tasks, since SQL can read and write files.
-
-The tasks of one scope share a process, and with it their open files, as DuckDB allows within one process. A connection
-is used by one thread at a time; `interrupt` may be called from any. The process's side is `child.databases`.
-"""
+"""DuckDB in its own process: the worker's side. The process's side is `child.duckdb_database`."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import shutil
-import socket
-import struct
-import threading
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from arclog.model.config.settings import Settings
-from arclog.sandbox.child import cells, wire
-from arclog.sandbox.confinement_settings import (
-    Confinement,
-    confined,
-    confinement_of,
-    data_root,
-    is_limited,
-)
-from arclog.sandbox.folders import Folders
-from arclog.sandbox.launcher import Launcher, clean_environment
-from arclog.sandbox.processes import Tree, bounds, ended_by, not_allowed
 from arclog.tools.sql.failures import SqlFailure
-
-_MESSAGE = struct.Struct("<cI")
-#: Maximum number of idle processes that wait for the next task of their scope.
-_IDLE_HOSTS = 4
-#: A process is killed if a connection ignores an interrupt for this long.
-_PATIENCE_S = 10.0
-#: Time limit for learning why a process ended.
-_REPORT_S = 15.0
+from arclog.tools.sql.hosts import Connection, Library
 
 
 class DuckdbError(Exception):
@@ -62,341 +28,50 @@ class Statement(NamedTuple):
     attaches: bool
 
 
-class Connection:
-    """A connection in a host. `connect` opens a database."""
+class DuckdbConnection:
+    """The operations of a connection to DuckDB."""
 
-    def __init__(self, host: Host, number: int, sock: socket.socket) -> None:
-        self._host = host
-        self._number = number
-        self._socket = sock
-        self._interrupted_at = 0.0
-        self._lock = threading.Lock()
-        self._closed = False
-
-    @property
-    def host(self) -> Host:
-        return self._host
-
-    @property
-    def folder(self) -> Path:
-        """A folder for files that the worker and DuckDB share. It is removed with the process."""
-        return self._host.folder
-
-    def write_file(self, name: str, content: bytes) -> Path:
-        """Write a new file for DuckDB to read. Links that its process may have put there are not followed."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(name, flags, 0o600, dir_fd=self._host.place), "wb") as file:
-            file.write(content)
-        return self.folder / name
-
-    def remove_file(self, name: str) -> None:
-        with suppress(OSError):
-            os.unlink(name, dir_fd=self._host.place)
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.folder = connection.folder
+        self.write_file = connection.write_file
+        self.remove_file = connection.remove_file
+        self.fetch = connection.fetch
+        self.interrupt = connection.interrupt
+        self.close = connection.close
 
     def connect(self, database: str, options: Mapping[str, str]) -> None:
-        self._do("connect", {"database": database, "options": dict(options)})
+        self._connection.do("connect", {"database": database, "options": dict(options)})
 
     def begin(self) -> None:
-        self._do("begin")
+        self._connection.do("begin")
 
     def commit(self) -> None:
-        self._do("commit")
+        self._connection.do("commit")
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[str, str]]:
         """Run SQL. Return name and type of each column."""
-        header, _ = self._do("execute", {"sql": sql, "params": list(params)})
+        header, _ = self._connection.do("execute", {"sql": sql, "params": list(params)})
         return [(name, kind) for name, kind in header["columns"]]
 
     def statement(self, sql: str, params: Sequence[Any]) -> Statement:
         """Run a single statement. Raises SqlFailure if there are more."""
-        header, _ = self._do("statement", {"sql": sql, "params": list(params)})
+        header, _ = self._connection.do("statement", {"sql": sql, "params": list(params)})
         if header["count"] != 1:
             message = f"DuckDB reads {header['count']} statements where one was found: {sql[:200]}"
             raise SqlFailure("sql", message, "Parser")
         columns = [(name, kind) for name, kind in header["columns"]]
         return Statement(columns, reads=header["reads"], attaches=header["attaches"])
 
-    def fetch(self, most: int) -> list[tuple[Any, ...]]:
-        """Return the next rows; an empty list at the end."""
-        _, body = self._do("fetch", {"most": most})
-        try:
-            return [tuple(row) for row in cells.unpacked(body)] if body else []
-        except (ValueError, TypeError, ArithmeticError) as problem:
-            self._host.kill()
-            raise SqlFailure("killed", f"DuckDB's process returned invalid rows: {problem}") from None
-
-    def interrupt(self) -> None:
-        """Interrupt the current statement, from any thread. If it does not stop, the process is killed."""
-        now = time.monotonic()
-        if not self._interrupted_at:
-            self._interrupted_at = now
-        elif now - self._interrupted_at > _PATIENCE_S:
-            self._host.kill()
-        self._host.interrupt(self._number)
-
-    def close(self) -> None:
-        """Close the connection and roll back uncommitted changes. May be called again. On the event loop it does not
-        wait.
-        """
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            if not _is_on_loop():
-                self._do("close")
-        except (SqlFailure, DuckdbError):
-            pass  # the connection is closed already
-        finally:
-            self._socket.close()
-            self._host.closed(self._number)
-
-    def _do(self, operation: str, arguments: dict[str, Any] | None = None) -> tuple[dict[str, Any], bytes]:
-        body = cells.packed(arguments) if arguments else b""
-        with self._lock:
-            try:
-                wire.send(self._socket, json.dumps({"do": operation}).encode(), body)
-                frame = wire.receive(self._socket, self._host.most_bytes)
-            except (OSError, ValueError):
-                frame = None
-        if frame is None:
-            raise self._host.failure()
-        header = _header(frame[0])
-        if "error" in header:
-            raise DuckdbError(str(header["error"]), str(header.get("text", "")))
-        return header, frame[1]
-
-
-class Host:
-    """One process."""
-
-    def __init__(
-        self,
-        launcher: Launcher,
-        folders: Folders,
-        confinement: Confinement | None,
-        settings: Settings,
-        scope: str,
-        files: Path | None = None,
-    ) -> None:
-        """`files` is an additional folder that it may read."""
-        self.scope = scope
-        self.most_bytes = settings.integer("duckdb.max_memory_bytes")
-        self._settings = settings
-        self._loop = asyncio.get_running_loop()
-        own = folders.of_next("duckdb")
-        own.make()
-        #: for files that the worker and the process share
-        self.folder = own.scratch
-        self._whole = own.folder
-        self._numbers = count(1)
-        self._open: set[int] = set()
-        self._gone = threading.Event()
-        extensions = extension_folder(settings)
-        root = data_root(settings)
-        home = str(Path.home()) if confinement is None or "/" in confinement.read else str(own.scratch)
-        spec = {
-            "databases": True,
-            "cwd": root if root is not None and is_limited(settings, confinement) else str(Path.cwd()),
-            "folder": str(own.folder),
-            "env": {**clean_environment(str(own.scratch)), "HOME": home},
-            **bounds(settings),
-            **confined(
-                confinement,
-                own,
-                read=[extensions, *([] if files is None else [str(files)])],
-                write=[] if root is None else [root],
-            ),
-        }
-        self.place = os.open(own.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            try:
-                self.tree = Tree(launcher, spec, theirs.fileno())
-            except BaseException:
-                os.close(self.place)
-                self._control.close()
-                shutil.rmtree(own.folder, ignore_errors=True)
-                raise
-        self._stderr = bytearray()
-        self.tree.stderr.listener = self._on_stderr
-        self.tree.gone.add_done_callback(lambda _: self._gone.set())
-
-    @property
-    def alive(self) -> bool:
-        return not self.tree.gone.done()
-
-    @property
-    def in_use(self) -> bool:
-        return bool(self._open)
-
-    def connection(self) -> Connection:
-        """Return a new connection without a database."""
-        ours, theirs = socket.socketpair()
-        number = next(self._numbers)
-        with theirs:
-            try:
-                socket.send_fds(self._control, [_MESSAGE.pack(b"c", number)], [theirs.fileno()])
-            except OSError as problem:
-                ours.close()
-                raise SqlFailure(
-                    "killed", f"DuckDB's process does not accept a connection: {problem}", "START"
-                ) from None
-        self._open.add(number)
-        return Connection(self, number, ours)
-
-    def closed(self, number: int) -> None:
-        self._open.discard(number)
-
-    def interrupt(self, number: int) -> None:
-        try:
-            self._control.send(_MESSAGE.pack(b"i", number), socket.MSG_DONTWAIT)
-        except OSError:
-            return  # it is busy or gone; the waiting caller repeats the interrupt
-
-    def kill(self) -> None:
-        """Kill the process, from any thread."""
-        self._loop.call_soon_threadsafe(self.tree.kill)
-
-    def failure(self) -> SqlFailure:
-        """Return the error for a process that does not respond. Must not be called on the event loop."""
-        self.kill()
-        self._gone.wait(_REPORT_S)
-        if not self.tree.gone.done():
-            return SqlFailure("killed", "DuckDB's process no longer responds", "SIGKILL")
-        report = self.tree.gone.result()
-        refused = not_allowed(report, self._settings)
-        if refused is not None:
-            return SqlFailure(refused.kind, refused.message, refused.code, retryable=refused.retryable)
-        if report.failed:
-            return SqlFailure("killed", f"DuckDB's process could not be started: {report.failed}", "START")
-        how, code = ended_by(report.status)
-        stderr = self._stderr.decode("utf-8", "replace").strip()[-500:]
-        return SqlFailure("killed", f"DuckDB's process ended: {how}{': ' + stderr if stderr else ''}", code)
-
-    async def close(self) -> None:
-        """End the process and remove its folder."""
-        self._control.close()
-        os.close(self.place)
-        await self.tree.finished()
-        if self._whole.exists():  # its guard was killed before it could remove the folder
-            await asyncio.to_thread(shutil.rmtree, self._whole, ignore_errors=True)
-
-    def _on_stderr(self, data: bytes) -> None:
-        self._stderr += data
-        del self._stderr[:-2000]
-
-
-class Hosts:
-    """The DuckDB processes of a worker, one per scope."""
-
-    def __init__(self, settings: Settings, scratch: Path) -> None:
-        self._scratch = scratch
-        self._users = 0
-        self._settings = settings
-        self._folders = Folders(settings, scratch)
-        # Without a replacement for the home: a file written there by mistake would be lost without notice.
-        confinement = confinement_of(settings, scratch)
-        home = str(Path(settings.text("home")).absolute())
-        self._confinement = confinement and msgspec.structs.replace(
-            confinement, replaced={path: name for path, name in confinement.replaced.items() if path != home}
-        )
-        self._launcher = Launcher(databases=True)
-        self._hosts: dict[str, Host] = {}
-        #: processes that serve a single task, because it reads files
-        self._of_one_task: set[Host] = set()
-        self._ending: set[asyncio.Task[None]] = set()
-
-    @staticmethod
-    def shared(settings: Settings, scratch: Path) -> Hosts:
-        """Return the processes of a worker. Its kinds share them, and with them their open files. Each kind calls
-        `close`.
-        """
-        hosts = _SHARED.get(scratch)
-        if hosts is None:
-            hosts = _SHARED[scratch] = Hosts(settings, scratch)
-        hosts._users += 1
-        return hosts
-
-    def start(self) -> None:
-        """Start the zygote early. Needs no event loop."""
-        self._launcher.start()
-
-    def connection(self, scope: str, files: Path | None = None) -> Connection:
-        """Return a connection in the process of a scope, which is started if necessary. A task that reads `files` gets
-        its own process until `release`, since a process's permissions are fixed when it starts.
-        """
-        if files is None:
-            return self._of(scope).connection()
-        host = Host(self._launcher, self._folders, self._confinement, self._settings, scope, files)
-        try:
-            connection = host.connection()
-        except BaseException:
-            self._end(host)
-            raise
-        self._of_one_task.add(host)
-        return connection
-
-    def release(self, connection: Connection) -> None:
-        """End the process of a finished task, if the task had its own."""
-        host = connection.host
-        if host in self._of_one_task:
-            self._of_one_task.discard(host)
-            self._end(host)
-
-    def _of(self, scope: str) -> Host:
-        host = self._hosts.pop(scope, None)
-        if host is not None and not host.alive:
-            self._end(host)
-            host = None
-        if host is None:
-            host = Host(self._launcher, self._folders, self._confinement, self._settings, scope)
-        self._hosts[scope] = host  # the most recently used one is last
-        idle = [other for other in self._hosts.values() if not other.in_use and other is not host]
-        for other in idle[: max(0, len(idle) - _IDLE_HOSTS)]:
-            del self._hosts[other.scope]
-            self._end(other)
-        return host
-
-    def _end(self, host: Host) -> None:
-        ending = asyncio.get_running_loop().create_task(host.close())
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
-
-    async def close(self) -> None:
-        """Release the processes. The last user ends them."""
-        self._users -= 1
-        if self._users > 0:
-            return
-        _SHARED.pop(self._scratch, None)
-        for host in (*self._hosts.values(), *self._of_one_task):
-            self._end(host)
-        self._hosts.clear()
-        self._of_one_task.clear()
-        if self._ending:
-            await asyncio.wait(set(self._ending))
-        await self._launcher.close()
-
-
-#: by the worker's scratch folder
-_SHARED: dict[Path, Hosts] = {}
-
-
-def _is_on_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _header(data: bytes) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.DecodeError:
-        return {"error": "InternalException", "text": "its process returned an invalid response"}
-
 
 def extension_folder(settings: Settings) -> str:
     """Return the folder of DuckDB's extensions."""
     configured = settings.text("duckdb.extensions")
     return str(Path(configured).absolute() if configured else Path.home() / ".duckdb" / "extensions")
+
+
+def _error(header: dict[str, Any]) -> DuckdbError:
+    return DuckdbError(str(header["error"]), str(header.get("text", "")))
+
+
+DUCKDB = Library("duckdb", "DuckDB", _error, lambda settings: [extension_folder(settings)])

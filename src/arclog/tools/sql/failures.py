@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arclog.model.outcome import TaskError, error
+from arclog.sandbox.child.sql_errors import Refused
 
 
 class SqlFailure(Exception):
@@ -11,6 +12,10 @@ class SqlFailure(Exception):
     def __init__(self, kind: str, message: str, code: str | None = None, *, retryable: bool | None = None) -> None:
         self.problem: TaskError = error(kind, message, code=code, retryable=retryable)
         super().__init__(message)
+
+
+def refusal_of(refused: Refused) -> SqlFailure:
+    return SqlFailure(refused.kind, str(refused), refused.code, retryable=refused.retryable)
 
 
 def explained(message: str, *, syntax: bool, outside: bool, params: int) -> str:

@@ -12,14 +12,15 @@ from typing import Any
 
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext
-from arclog.sandbox.confinement_settings import Reach
-from arclog.tools.sql.failures import SqlFailure
+from arclog.sandbox.child import reach as reaches
+from arclog.sandbox.child.reach import Reach
+from arclog.sandbox.child.sql_errors import Refused
+from arclog.tools.sql.failures import SqlFailure, refusal_of
 from arclog.tools.sql.run import Answer, Bound, SqlConfig, Threads, failed_with, run_statements
 
 # ── permitted paths ───────────────────────────────────────────────────────────────────────────────────────────────────
 # Refuses databases in arclog's own folder and those that the operator's settings do not allow.
 
-MEMORY = ":memory:"
 #: The description of the field `database`.
 DATABASE_DOC = (
     "Path of the database file, created if it does not exist. A relative path is relative to the folder in which "
@@ -29,24 +30,20 @@ DATABASE_DOC = (
 
 def not_ours(database: str, reach: Reach, *, write: bool = True) -> str:
     """Return the path of a database file unchanged. Raises SqlFailure if tasks may not open it."""
-    if "\0" in database:
-        raise SqlFailure("config", "database: a path cannot contain NUL")
-    refusal = "" if database in ("", MEMORY) else reach.refusal(database, write=write)
-    if refusal:
-        raise SqlFailure("config", refusal)
-    return database
+    try:
+        return reaches.not_ours(database, reach, write=write)
+    except Refused as refused:
+        raise refusal_of(refused) from None
 
 
 def located(database: str, reach: Reach, *, write: bool = True) -> str:
-    """Return the real path of a database file. Raises SqlFailure if tasks may not open it. This path is checked and
-    then opened without following links, so that replacing the file by a link in the meantime has no effect.
+    """Return the real path of a database file, to be opened without following links. Raises SqlFailure if tasks may not
+    open it.
     """
-    if database in ("", MEMORY) or "\0" in database:
-        return not_ours(database, reach)
-    real = reach.real(database)
-    if refusal := reach.refusal(real, write=write):
-        raise SqlFailure("config", refusal.replace(real, database, 1))
-    return real
+    try:
+        return reaches.located(database, reach, write=write)
+    except Refused as refused:
+        raise refusal_of(refused) from None
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

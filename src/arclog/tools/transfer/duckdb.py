@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from arclog.tools.duckdb import connect, failure_of
-from arclog.tools.sql.duckdb_host import Connection, DuckdbError
+from arclog.tools.sql.duckdb_host import DuckdbConnection, DuckdbError
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
 from arclog.tools.transfer import statements
@@ -93,7 +93,7 @@ _LINE_BYTES = 2 * 1024 * 1024
 class _Database:
     """A connection, opened in the thread that uses it."""
 
-    def __init__(self, connection: Connection, database: str, options: Mapping[str, str], busy_s: float) -> None:
+    def __init__(self, connection: DuckdbConnection, database: str, options: Mapping[str, str], busy_s: float) -> None:
         self._connection = connection
         self._database = database
         self._options = options
@@ -104,7 +104,7 @@ class _Database:
         self._stopped.set()
         self._connection.interrupt()
 
-    def _connect(self, path: str = "") -> Connection:
+    def _connect(self, path: str = "") -> DuckdbConnection:
         database = path or self._database
         self._do(lambda: connect(self._connection, database, self._options, self._busy_s, self._stopped))
         return self._connection
@@ -131,7 +131,7 @@ class DuckdbSource(_Database):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: DuckdbConnection,
         database: str,
         options: Mapping[str, str],
         busy_s: float = 0.0,
@@ -182,7 +182,7 @@ class DuckdbTarget(_Database):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: DuckdbConnection,
         database: str,
         options: Mapping[str, str],
         table: str,
@@ -236,7 +236,7 @@ class DuckdbTarget(_Database):
         look = f"SELECT {names} FROM {self._table} LIMIT 0"  # noqa: S608 - quoted
         self._types = [kind for _, kind in self._do(lambda: connection.execute(look))]
 
-    def _is_there(self, connection: Connection) -> bool:
+    def _is_there(self, connection: DuckdbConnection) -> bool:
         try:
             connection.execute(f"SELECT 1 FROM {self._table} LIMIT 0")  # noqa: S608 - quoted
         except DuckdbError as problem:
@@ -369,7 +369,7 @@ def _type_of(kind: str) -> str:
 class ParquetTarget(PathTarget):
     """A Parquet file. The rows are collected in a temporary DuckDB database and exported at the end."""
 
-    def __init__(self, shown: str, path: Path, connection: Connection, options: Mapping[str, str]) -> None:
+    def __init__(self, shown: str, path: Path, connection: DuckdbConnection, options: Mapping[str, str]) -> None:
         super().__init__(shown, path)
         self._folder = connection.folder / f"parquet-{id(self)}"
         database = str(self._folder / "rows.db")

@@ -24,7 +24,7 @@ import msgspec
 
 from arclog.model.refs import LIST, ResultRef
 from arclog.ports.results import ResultSink
-from arclog.sandbox.opened import is_swapped
+from arclog.sandbox.child.opened import is_swapped
 from arclog.tools.object.folder import TEMPORARY
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json

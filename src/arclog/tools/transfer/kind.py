@@ -7,7 +7,6 @@ complete. So `replace` and `upsert` may be repeated, and a failed transfer leave
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,15 +19,18 @@ from arclog.model.data.shapes import Field
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import Outcome, error, failed, result_error
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.sandbox.child.reach import MEMORY
 from arclog.sandbox.confinement_settings import reach_of
 from arclog.tools.object.location import Refused
 from arclog.tools.postgres import place_of, server_of
 from arclog.tools.sql.failures import SqlFailure
-from arclog.tools.sql.files import MEMORY, located
+from arclog.tools.sql.files import located
 from arclog.tools.transfer.rows import TYPES, Source, Target
 
 if TYPE_CHECKING:
-    from arclog.tools.sql.duckdb_host import Connection
+    from arclog.tools.sql.duckdb_host import DuckdbConnection
+    from arclog.tools.sql.hosts import Hosts
+    from arclog.tools.sql.sqlite import SqliteConnection, SqliteConnections
     from arclog.tools.transfer.files import CsvForm
     from arclog.tools.transfer.move import Moved
     from arclog.tools.transfer.postgres import Connecting
@@ -140,6 +142,32 @@ def _check_target(target: TargetConfig) -> None:
         raise SqlFailure("config", "target: `mode: upsert` and `key` (the columns that identify a row) belong together")
 
 
+class _Connections:
+    """The connections of one transfer to databases that are files."""
+
+    def __init__(self, duckdb: Hosts, sqlite: SqliteConnections, scope: str) -> None:
+        self._duckdb = duckdb
+        self._sqlite = sqlite
+        self._scope = scope
+        self._opened: list[DuckdbConnection | SqliteConnection] = []
+
+    def duckdb(self) -> DuckdbConnection:
+        from arclog.tools.sql.duckdb_host import DuckdbConnection
+
+        connection = DuckdbConnection(self._duckdb.connection(self._scope))
+        self._opened.append(connection)
+        return connection
+
+    def sqlite(self) -> SqliteConnection:
+        connection = self._sqlite.connection(self._scope)
+        self._opened.append(connection)
+        return connection
+
+    def close(self) -> None:
+        for connection in self._opened:
+            connection.close()
+
+
 # ── kind ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -149,11 +177,14 @@ class TransferTool:
     Config: type[Struct] = TransferConfig
 
     def __init__(self, settings: Settings, scratch: Path) -> None:
-        from arclog.tools.sql.duckdb_host import Hosts
+        from arclog.tools.sql.duckdb_host import DUCKDB
+        from arclog.tools.sql.hosts import Hosts
         from arclog.tools.sql.run import Threads
+        from arclog.tools.sql.sqlite import SqliteConnections
 
         self._settings = settings
-        self._hosts = Hosts.shared(settings, scratch)
+        self._duckdb = Hosts.shared(DUCKDB, settings, scratch)
+        self._sqlite = SqliteConnections(settings, scratch)
         self._reach = reach_of(settings, scratch)
         self._chunk_rows = settings.integer("transfer.chunk_rows")
         self._busy_s = settings.number("sql.busy_timeout_s")
@@ -190,15 +221,10 @@ class TransferTool:
         from arclog.tools.transfer.move import Move
 
         loop = asyncio.get_running_loop()
-        opened: list[Connection] = []
-
-        def connection() -> Connection:
-            opened.append(self._hosts.connection(context.scope))
-            return opened[-1]
-
+        connections = _Connections(self._duckdb, self._sqlite, context.scope)
         try:
-            target = self._target(config.target, context, connection)
-            source = self._source(config, context, loop, connection)
+            target = self._target(config.target, context, connections)
+            source = self._source(config, context, loop, connections)
             move = Move(
                 source,
                 target,
@@ -209,14 +235,14 @@ class TransferTool:
             )
             return await self._threads.call(move.interrupt, move.run)
         finally:
-            for end in opened:
-                end.close()
+            connections.close()
 
     async def execution_ended(self, execution_id: str) -> None:
         """Nothing to release for a run."""
 
     async def close(self) -> None:
-        await self._hosts.close()
+        await self._duckdb.close()
+        await self._sqlite.close()
         self._threads.close()
 
     def _source(
@@ -224,7 +250,7 @@ class TransferTool:
         config: TransferConfig,
         context: TaskContext,
         loop: asyncio.AbstractEventLoop,
-        connection: Callable[[], Connection],
+        connections: _Connections,
     ) -> Source:
         from arclog.tools.transfer import files
 
@@ -239,7 +265,8 @@ class TransferTool:
         if end.kind == "sqlite":
             from arclog.tools.transfer.sqlite import SqliteSource
 
-            return SqliteSource(self._database(end, write=False), self._busy_s, self._reach, **asked)
+            database = self._database(end, write=False)
+            return SqliteSource(connections.sqlite(), database, **asked)
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresSource
 
@@ -249,14 +276,14 @@ class TransferTool:
 
         if end.kind == "parquet":
             path = self._file(end)[1]
-            host = connection()
+            host = connections.duckdb()
             return DuckdbSource(host, ":memory:", self._duckdb_options(host), path=path)
         database = self._database(end, write=False)
-        host = connection()
+        host = connections.duckdb()
         options = self._duckdb_options(host)
         return DuckdbSource(host, database, options, self._busy_s, schema=end.schema or "", **asked)
 
-    def _target(self, end: TargetConfig, context: TaskContext, connection: Callable[[], Connection]) -> Target:
+    def _target(self, end: TargetConfig, context: TaskContext, connections: _Connections) -> Target:
         from arclog.tools.transfer import files
 
         if end.kind == "csv":
@@ -268,7 +295,7 @@ class TransferTool:
             from arclog.tools.transfer.duckdb import ParquetTarget
 
             shown, path = self._file(end)
-            host = connection()
+            host = connections.duckdb()
             return ParquetTarget(shown, path, host, self._duckdb_options(host))
         key = [end.key] if isinstance(end.key, str) else end.key or []
         mode, create, table = end.mode or "append", end.create is True, end.table or ""
@@ -276,7 +303,7 @@ class TransferTool:
             from arclog.tools.transfer.sqlite import SqliteTarget
 
             database = self._database(end, write=True)
-            return SqliteTarget(database, self._busy_s, self._reach, table, mode, key, create=create)
+            return SqliteTarget(connections.sqlite(), database, table, mode, key, create=create)
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresTarget
 
@@ -285,7 +312,7 @@ class TransferTool:
         from arclog.tools.transfer.duckdb import DuckdbTarget
 
         database = self._database(end, write=True)
-        host = connection()
+        host = connections.duckdb()
         return DuckdbTarget(
             host,
             database,
@@ -330,7 +357,7 @@ class TransferTool:
             raise SqlFailure("config", f"path: {end.path} is not a file; move it with `kind: object` before or after")
         return at.key, local_files(at.key, self._settings, self._reach).path_of(at.key)
 
-    def _duckdb_options(self, connection: Connection) -> dict[str, str]:
+    def _duckdb_options(self, connection: DuckdbConnection) -> dict[str, str]:
         from arclog.tools.duckdb import options_of
 
         return options_of(self._settings, connection.folder)

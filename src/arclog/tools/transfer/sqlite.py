@@ -8,15 +8,13 @@ from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
-from arclog.sandbox.confinement_settings import Reach
+from arclog.sandbox.child.sql_errors import Refused, SqliteError
 from arclog.tools.sql.failures import SqlFailure
-from arclog.tools.sql.run import batch_of
-from arclog.tools.sql.sqlite_access import SqliteAccess
+from arclog.tools.sql.sqlite import SqliteConnection, failure_of
 from arclog.tools.sql.values import to_json
-from arclog.tools.sqlite import failure_of, patience
 from arclog.tools.transfer import statements
 from arclog.tools.transfer.new_files import Draft, Turn
 from arclog.tools.transfer.rows import (
@@ -37,9 +35,6 @@ from arclog.tools.transfer.rows import (
     bad_cell,
     json_cell,
 )
-
-if TYPE_CHECKING:
-    import apsw
 
 DIALECT = "sqlite"
 T = TypeVar("T")
@@ -85,53 +80,23 @@ _MEANT = (
 class _File:
     """A connection, opened in the thread that uses it."""
 
-    def __init__(self, database: str, busy_s: float, reach: Reach) -> None:
+    def __init__(self, connection: SqliteConnection, database: str) -> None:
+        self._connection = connection
         self._database = database
-        self._busy_s = busy_s
-        self._reach = reach
-        self._access = SqliteAccess(reach)
-        self._connection: apsw.Connection | None = None
         self._stopped = threading.Event()
 
     def interrupt(self) -> None:
         self._stopped.set()
-        import apsw
-
-        connection = self._connection
-        if connection is not None:
-            try:
-                connection.interrupt()
-            except apsw.ConnectionClosedError:
-                pass  # the connection was closed meanwhile
-
-    def _connect(self, path: str, flags: int) -> apsw.Connection:
-        import apsw
-
-        # Links were resolved when the path was checked; a link added since then is not followed.
-        if self._reach.write is not None:
-            from arclog.tools.held_files import connect
-
-            connection = self._do(lambda: connect(path, flags, self._reach))
-        else:
-            connection = self._do(lambda: apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW))
-        self._connection = connection
-        connection.set_busy_handler(patience(self._busy_s, self._stopped))
-        connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
-        self._access.apply_to(connection)
-        return connection
+        self._connection.interrupt()
 
     def _do(self, work: Callable[[], T]) -> T:
-        import apsw
-
         try:
             return work()
-        except apsw.Error as problem:
-            raise self._access.refusal or failure_of(problem, self._database, (), self._reach) from None
+        except (Refused, SqliteError) as problem:
+            raise failure_of(problem, self._database, self._connection.reach) from None
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close(force=True)
+        self._connection.close()
 
 
 class SqliteSource(_File):
@@ -139,52 +104,39 @@ class SqliteSource(_File):
 
     def __init__(
         self,
+        connection: SqliteConnection,
         database: str,
-        busy_s: float,
-        reach: Reach,
         *,
         table: str = "",
         query: str = "",
         params: Sequence[Any] | Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(database, busy_s, reach)
+        super().__init__(connection, database)
         self.total: int | None = None
         self._table = table
         self._sql, self._params = statements.query_of(DIALECT, query, params) if query else ("", [])
         self._at_a_time = 1
-        self._cursor: Any = None
 
     def open(self, at_a_time: int) -> list[Column]:
-        import apsw
-
         self._at_a_time = at_a_time
         if not Path(self._database).is_file():
             raise SqlFailure("connection", f"there is no database {self._database}", "SQLITE_CANTOPEN", retryable=False)
-        connection = self._connect(self._database, apsw.SQLITE_OPEN_READONLY)
+        connection = self._connection
+        self._do(lambda: connection.open(self._database, "source"))
         if self._table:
             quoted = statements.name_of(DIALECT, self._table)
             # One snapshot for the count and the rows.
-            self._do(lambda: connection.execute("BEGIN"))
-            self.total = self._do(lambda: connection.execute(f"SELECT count(*) FROM {quoted}").get)  # noqa: S608 - quoted
+            self._do(lambda: connection.run("BEGIN"))
+            self._do(lambda: connection.execute(f"SELECT count(*) FROM {quoted}"))  # noqa: S608 - quoted
+            self.total = int(self._do(lambda: connection.fetch(1))[0][0])
             self._sql = f"SELECT * FROM {quoted}"  # noqa: S608 - quoted
-        columns: list[Column] = []
-
-        def describe(cursor: apsw.Cursor, statement: str, _bindings: Any) -> bool:
-            self._access.before(connection, self._sql, statement)
-            columns.extend(Column(name, _type_of(declared)) for name, declared in cursor.get_description())
-            return True
-
-        cursor = connection.cursor()
-        cursor.exec_trace = describe
-        self._cursor = self._do(lambda: cursor.execute(self._sql, [json_cell(value) for value in self._params]))
-        self._access.check_attached(connection)
+        columns, _ = self._do(lambda: connection.execute(self._sql, [json_cell(value) for value in self._params]))
         if not columns:
             raise SqlFailure("config", "query: gives no rows; a SELECT is needed")
-        return columns
+        return [Column(name, _type_of(declared)) for name, declared in columns]
 
     def chunks(self) -> Iterator[list[Row]]:
-        cursor, at_a_time = self._cursor, self._at_a_time
-        while chunk := self._do(lambda: batch_of(cursor, at_a_time)):
+        while chunk := self._do(lambda: self._connection.fetch(self._at_a_time)):
             yield chunk
 
 
@@ -192,9 +144,9 @@ class SqliteTarget(_File):
     """A table. All rows are written in one transaction."""
 
     def __init__(
-        self, database: str, busy_s: float, reach: Reach, table: str, mode: str, key: Sequence[str], *, create: bool
+        self, connection: SqliteConnection, database: str, table: str, mode: str, key: Sequence[str], *, create: bool
     ) -> None:
-        super().__init__(database, busy_s, reach)
+        super().__init__(connection, database)
         self._table = statements.name_of(DIALECT, table)
         self._mode = mode
         self._key = key
@@ -208,25 +160,25 @@ class SqliteTarget(_File):
         self._draft: Draft | None = None
 
     def open(self, columns: Sequence[Column]) -> None:
-        import apsw
-
         self._columns = columns
         self._turn.take(self._stopped)
-        flags = apsw.SQLITE_OPEN_READWRITE
         if not Path(self._database).exists():
             if not self._create:
                 message = f"there is no database {self._database}; `create: true` creates it"
                 raise SqlFailure("connection", message, "SQLITE_CANTOPEN", retryable=False)
             self._draft = Draft(self._database)
-            flags |= apsw.SQLITE_OPEN_CREATE
-        connection = self._connect(self._draft.path if self._draft else self._database, flags)
-        self._do(lambda: connection.execute("BEGIN IMMEDIATE"))
+        connection, draft = self._connection, self._draft
+        if draft is None:
+            self._do(lambda: connection.open(self._database, "target"))
+        else:
+            self._do(lambda: connection.open(draft.path, "new target"))
+        self._do(lambda: connection.run("BEGIN IMMEDIATE"))
         statements.check_key(columns, self._key)
         if self._create and columns:
             made = statements.create_table(DIALECT, self._table, columns, self._key, DECLARED)
-            self._do(lambda: connection.execute(made))
+            self._do(lambda: connection.run(made))
         if self._mode == "replace":
-            self._do(lambda: connection.execute(f"DELETE FROM {self._table}"))  # noqa: S608 - quoted
+            self._do(lambda: connection.run(f"DELETE FROM {self._table}"))  # noqa: S608 - quoted
         names = statements.names_of(DIALECT, columns)
         values = ", ".join("?" * len(columns))
         self._insert = f"INSERT INTO {self._table} ({names}) VALUES ({values})"  # noqa: S608 - quoted
@@ -234,36 +186,24 @@ class SqliteTarget(_File):
             self._insert += " " + statements.on_conflict(DIALECT, columns, self._key)
 
     def write(self, rows: list[Row]) -> None:
-        import apsw
-
-        connection = self._connection
-        if connection is None or not rows:
+        if not rows:
             return
-        taken = 0
-
-        def counted() -> Iterator[Sequence[Any]]:
-            nonlocal taken
-            for row in rows:
-                taken += 1
-                yield row if _PLAIN.issuperset(map(type, row)) else [_cell(value) for value in row]
-
+        plain = [row if _PLAIN.issuperset(map(type, row)) else [_cell(value) for value in row] for row in rows]
         try:
-            connection.executemany(self._insert, counted())
-        except apsw.Error as problem:
-            error = failure_of(problem, self._database, (), self._reach).problem
-            where = f"row {self._done + taken}: " if error.kind in ("constraint", "sql") and taken else ""
+            self._connection.insert(self._insert, plain)
+        except SqliteError as problem:
+            error = failure_of(problem, self._database, self._connection.reach).problem
+            where = f"row {self._done + problem.row}: " if error.kind in ("constraint", "sql") and problem.row else ""
             raise SqlFailure(error.kind, where + error.message, error.code, retryable=error.retryable) from None
         except (TypeError, OverflowError, UnicodeEncodeError) as problem:
             raise bad_cell(rows, self._columns, self._done, nul=True) or problem from None
         self._done += len(rows)
 
     def commit(self) -> dict[str, Any]:
-        connection = self._connection
-        if connection is not None:
-            self._do(lambda: connection.execute("COMMIT"))
-            if self._draft is not None:
-                connection.close()
-                self._draft.publish()
+        self._do(lambda: self._connection.run("COMMIT"))
+        if self._draft is not None:
+            self._connection.close()
+            self._draft.publish()
         return {}
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Databases in write-ahead mode on a server: nothing of them is mapped into the worker's memory, and they serve as ever."""
+"""Databases in write-ahead mode on a server, whose shared memory other processes may truncate."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from arclog.model.config.settings import Settings
+from arclog.sandbox.child import held_files, sqlite_database
 from arclog.sandbox.confinement_settings import for_server, reach_of
 from arclog.testing.tools import task_context
-from arclog.tools import sqlite, unmapped_files
-from arclog.tools.sql.failures import SqlFailure
+from arclog.tools import sqlite
 from arclog.tools.transfer.kind import TransferConfig, TransferTool
 from tests.unit.tools.sql.support import Sql
 
@@ -90,7 +90,7 @@ async def tool(tmp_path, limited):
     tool = Sql(sqlite.KIND, tmp_path, limited, database="ahead.db", transaction=False)
     yield tool
     await tool.close()
-    assert not unmapped_files._uses
+    assert not held_files._folders
 
 
 @pytest.fixture
@@ -99,17 +99,13 @@ def connected(tmp_path, limited):
     reach, opened = reach_of(limited, tmp_path / "scratch"), []
 
     def connect(name):
-        opened.append(sqlite.open_file(name, reach))
+        opened.append(sqlite_database.open_file(name, reach))
         return opened[-1]
 
     yield connect
     for connection in opened:
         connection.close(force=True)
-    assert not unmapped_files._uses
-
-
-def mapped(name):
-    return [line for line in Path("/proc/self/maps").read_text().splitlines() if name in line]
+    assert not held_files._folders
 
 
 def other(path, sql):
@@ -148,35 +144,8 @@ def test_a_worker_outlives_files_that_are_truncated(tmp_path, data, mode, suffix
     )
     assert done.returncode == 0, (done.returncode, done.stderr)
     outcome = json.loads(done.stdout)
-    assert outcome["error"] is None if suffix == "-shm" else outcome["rows"] == 3000 or outcome["error"]
-
-
-async def test_no_file_of_a_task_is_mapped(tool, data, connected):
-    """Neither the shared memory nor, in large sorts, temporary files."""
-    made(data / "ahead.db", "wal")
-    made(data / "plain.db", "delete")
-    for first, second in (("ahead.db", "plain.db"), ("plain.db", "ahead.db")):
-        connection = connected(first)
-        connection.execute(
-            f"ATTACH '{second}' AS o; BEGIN; UPDATE t SET b = b || 'x'; UPDATE o.t SET b = b || 'x'; COMMIT"
-        )
-        connection.execute("PRAGMA cache_size = 10; PRAGMA temp_store = file")
-        rows = connection.execute("SELECT b FROM (SELECT b FROM t UNION ALL SELECT b FROM o.t) ORDER BY b || random()")
-        assert next(rows)
-        assert mapped(str(data)) == mapped("(deleted)") == []
-        assert not (data / "ahead.db-shm").exists()
-        connection.close(force=True)
-
-
-def test_nor_while_another_way_of_opening_it_holds_a_lock(data, connected):
-    """SQLite locks other processes out only with the first lock of a file in this process, and maps without that."""
-    path = made(data / "ahead.db", "wal")
-    first = apsw.VFSFile("unix", str(path), [apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_MAIN_DB, 0])
-    first.xLock(apsw.SQLITE_LOCK_SHARED)
-    assert connected("ahead.db").execute("SELECT count(*) FROM t").get == 3000
-    assert mapped("ahead.db") == []
-    first.xUnlock(apsw.SQLITE_LOCK_NONE)
-    first.xClose()
+    # With the shared memory, SQLite's process may end.
+    assert outcome["rows"] == 3000 or outcome["error"]
 
 
 # ── as ever ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -266,47 +235,58 @@ async def test_files_without_a_header(tool, data, name):
 # ── other processes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_other_processes_are_locked_out_while_it_is_open(data, connected):
+def test_other_processes_use_it_meanwhile(data, connected):
     path = made(data / "ahead.db", "wal")
-    assert not locked_out(path)
     first, second = connected("ahead.db"), connected("ahead.db")
-    for connection in (first, second):
-        connection.execute("SELECT * FROM t").fetchall()
-    first.close()
-    assert locked_out(path)
-    second.close()
-    assert not locked_out(path)
+    first.execute("BEGIN; SELECT * FROM t").fetchall()
+    assert elsewhere(path, "DELETE FROM t WHERE a > 10")
+    assert [connection.execute("SELECT count(*) FROM t").get for connection in (first, second)] == [3000, 10]
+    first.execute("COMMIT")
+    assert first.execute("SELECT count(*) FROM t").get == 10
+
+
+def test_the_shared_memory_of_another_database_is_not_removed(tmp_path, data, connected):
+    """SQLite removes it by the name that the first connection gave, with the number of the folder."""
+    for name in ("a", "b"):
+        (data / name).mkdir()
+        made(data / name / "ahead.db", "wal", 10)
+    connections = []
+    for name in ("a/ahead.db", "a/ahead.db"):
+        connections.append(connected(name))
+        connections[-1].execute("SELECT * FROM t").fetchall()
+    connections[0].close()
+    other_folder = connected("b/ahead.db")
+    other_folder.execute("SELECT * FROM t").fetchall()
+    connections[1].close()
+    assert (data / "b" / "ahead.db-shm").exists()
+    assert not (data / "a" / "ahead.db-shm").exists()
 
 
 async def test_a_task_waits_for_another_process_no_longer_than_the_setting_says(tool, data):
     path = made(data / "ahead.db", "wal")
-    process = other(path, "SELECT * FROM t")
+    process = other(path, "BEGIN IMMEDIATE")
     assert process.stdout.readline() == b"open\n"
-    outcome = await tool("SELECT * FROM t")
+    outcome = await tool("DELETE FROM t")
     assert outcome.error is not None
     assert (outcome.error.kind, outcome.error.retryable) == ("serialization", True)
     process.communicate(b"\n")
     assert (await tool("SELECT * FROM t")).error is None
 
 
-async def test_a_task_that_waits_is_cancelled(tmp_path, data, limited, monkeypatch):
+async def test_a_task_that_waits_is_cancelled(tmp_path, data, limited):
     path = made(data / "ahead.db", "wal")
-    process = other(path, "SELECT * FROM t")
+    process = other(path, "BEGIN IMMEDIATE")
     assert process.stdout.readline() == b"open\n"
     settings = limited.replaced(sql__busy_timeout_s=600.0)
-    loop, waits, patience = asyncio.get_running_loop(), asyncio.Event(), sqlite.patience
-
-    def noticed(busy_s, stopped):
-        waiting = patience(busy_s, stopped)
-        return lambda prior: (loop.call_soon_threadsafe(waits.set), waiting(prior))[1]
-
-    monkeypatch.setattr(sqlite, "patience", noticed)
     tool = Sql(sqlite.KIND, tmp_path, settings, database="ahead.db")
-    waiting = asyncio.ensure_future(tool("SELECT * FROM t"))
-    await waits.wait()
+    assert (await tool("SELECT 1 FROM t")).error is None
+    waiting = asyncio.ensure_future(tool("DELETE FROM t"))
+    await asyncio.wait({waiting}, timeout=0.3)
+    assert not waiting.done()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, 5)
+    assert (await tool("SELECT 1 FROM t")).error is None, "the process was not killed"
     await tool.close()
     process.communicate(b"\n")
 
@@ -315,61 +295,6 @@ async def test_a_rollback_database_is_shared_with_other_processes(data, connecte
     path = made(data / "plain.db", "delete")
     connection = connected("plain.db")
     connection.execute("BEGIN; SELECT * FROM t").fetchall()
-    assert not locked_out(path)
-
-
-# ── one way at a time ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_task_that_has_it_open_notices_the_change_of_the_mode(data, connected):
-    path = made(data / "ahead.db", "delete")
-    before = connected("ahead.db")
-    before.execute("SELECT * FROM t").fetchall()
-    elsewhere(path, "PRAGMA journal_mode = wal")
-    with pytest.raises(SqlFailure, match=r"ahead\.db: another task changed") as refused:
-        before.execute("SELECT * FROM t").fetchall()
-    assert refused.value.problem.retryable
-    after = connected("ahead.db")
-    assert after.execute("SELECT count(*) FROM t").get == 3000
-    # Its lock would take the other's away.
-    after.execute("PRAGMA journal_mode = delete").fetchall()
-    with pytest.raises(SqlFailure, match="another task changed"):
-        before.execute("SELECT * FROM t").fetchall()
-    assert locked_out(path)
-
-
-def test_a_lock_that_a_shared_file_holds_is_waited_for(data, connected):
-    """As long as it is held, the file is not used alone, since its release would let other processes in."""
-    path = made(data / "ahead.db", "delete")
-    before = connected("ahead.db")
-    before.execute("BEGIN; SELECT * FROM t").fetchall()
-    use = unmapped_files._uses[path.stat().st_dev, path.stat().st_ino]
-    # As if the mode was changed in between, which this lock does not permit.
-    alone = unmapped_files.Alone(str(path), [apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_MAIN_DB, 0], use)
-    with pytest.raises(apsw.BusyError):
-        alone.xLock(apsw.SQLITE_LOCK_SHARED)
-    before.execute("COMMIT")
-    alone.xLock(apsw.SQLITE_LOCK_SHARED)
-    assert locked_out(path)
-    alone.xUnlock(apsw.SQLITE_LOCK_NONE)
-    alone.xClose()
-
-
-def test_it_is_alone_until_the_process_has_closed_it(data, connected):
-    """SQLite keeps its lock that long, and does not lock again."""
-    path = made(data / "ahead.db", "delete")
-    before = connected("ahead.db")
-    before.execute("SELECT * FROM t").fetchall()
-    elsewhere(path, "PRAGMA journal_mode = wal")
-    alone = connected("ahead.db")
-    alone.execute("SELECT * FROM t").fetchall()
-    alone.execute("PRAGMA journal_mode = delete").fetchall()
-    alone.close()
-    again = connected("ahead.db")
-    again.execute("BEGIN; SELECT * FROM t").fetchall()
-    assert locked_out(path)
-    again.close()
-    before.close()
     assert not locked_out(path)
 
 
@@ -387,21 +312,6 @@ async def test_one_that_tasks_may_only_read_is_refused(tool, tmp_path):
     assert await tool.rows("SELECT count(*) AS n FROM t", database=str(plain)) == [{"n": 3000}]
 
 
-def test_one_without_permissions_is_not_mapped(data, connected, monkeypatch):
-    """As an ordinary user finds it. `unix-excl` then opens it read-only, and would map its shared memory."""
-    made(data / "ahead.db", "wal")
-    given = unmapped_files.Alone.__init__
-
-    def read_only(self, name, flags, use):
-        flags[0] = flags[0] & ~apsw.SQLITE_OPEN_READWRITE & ~apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_READONLY
-        given(self, name, flags, use)
-
-    monkeypatch.setattr(unmapped_files.Alone, "__init__", read_only)
-    with pytest.raises(SqlFailure, match="permissions of the file"):
-        connected("ahead.db").execute("SELECT * FROM t")
-    assert mapped("ahead.db") == []
-
-
 # ── transfers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -417,4 +327,4 @@ async def test_transfers_from_and_to_one_database(tmp_path, data, limited):
         assert outcome.error is None
         assert apsw.Connection(target).execute("SELECT count(*) FROM u").get == 3000
     await tool.close()
-    assert not unmapped_files._uses
+    assert not held_files._folders

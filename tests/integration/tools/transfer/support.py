@@ -14,6 +14,7 @@ import msgspec
 from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome, TaskError
 from arclog.results.memory import MemoryResults
+from arclog.sandbox.confinement_settings import for_server
 from arclog.testing.tools import Recorder, task_context
 from arclog.tools.transfer.kind import TransferConfig, TransferTool
 from tests.servers.postgres import Database
@@ -22,12 +23,13 @@ from tests.servers.postgres import Database
 class Runner:
     """Runs transfers in one folder."""
 
-    def __init__(self, folder: Path, scratch: str = "scratch", **settings: Any) -> None:
+    def __init__(self, folder: Path, scratch: str = "scratch", *, server: bool = False, **settings: Any) -> None:
         changed = {name.replace("__", "."): value for name, value in settings.items()}
         defaults = {"object.file_root": str(folder), "home": str(folder / ".arclog"), "transfer.chunk_rows": 3}
         defaults["postgres.allow_networks"] = "loopback"  # as for the worker of a server
         self.folder = folder
-        self.tool = TransferTool(Settings({**defaults, **changed}), folder / scratch)
+        whole = Settings({**defaults, **changed})
+        self.tool = TransferTool(for_server(whole) if server else whole, folder / scratch)
         self.results = MemoryResults()
         self.recorder = Recorder()
         self.auth: Any = None

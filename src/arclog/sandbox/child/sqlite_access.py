@@ -1,19 +1,18 @@
-"""What the SQL of tasks and transfers may do on a SQLite connection.
+"""What the SQL of tasks and transfers may do on a SQLite connection, in the worker or in a process of its own.
 
 Invariants: a text is one statement. A connection attaches only files that its tasks may open, and changes only itself
 and its databases, since other connections of the process belong to other tasks and to arclog.
 """
 
+# Stand-alone and light: the package has another name where it runs.
+# ruff: noqa: TID252
+
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import apsw
 
-from arclog.sandbox.confinement_settings import Reach
-from arclog.tools.sql.failures import SqlFailure
-from arclog.tools.sql.files import not_ours
-
-if TYPE_CHECKING:
-    import apsw
+from .reach import Reach, not_ours
+from .sql_errors import Refused
 
 #: Pragmas that concern the connection or its databases. Others limit the memory of the process, name folders, or let a
 #: damaged database harm it (mmap_size, writable_schema). SQLite's own modules need data_version and page_size.
@@ -39,47 +38,33 @@ class SqliteAccess:
         self._reach = reach
         #: a statement attaches a file whose name is unknown before it runs
         self._attaches_unknown = False
-        #: the databases that a statement changes to write-ahead mode, by their names in it; None stands for all
-        self._write_ahead: list[str | None] = []
         #: why a statement was refused; SQLite's own error does not tell
-        self.refusal: SqlFailure | None = None
+        self.refusal: Refused | None = None
 
     def apply_to(self, connection: apsw.Connection) -> None:
         """Enforce the rules from now on. SQLite asks for each statement before it runs."""
-        import apsw
-
         attach, pragma = apsw.SQLITE_ATTACH, apsw.SQLITE_PRAGMA
         fine, deny, ignore = apsw.SQLITE_OK, apsw.SQLITE_DENY, apsw.SQLITE_IGNORE
 
-        def decision(action: int, name: str | None, value: str | None, schema: str | None, _: str | None) -> int:
+        def decision(action: int, name: str | None, value: str | None, _: str | None, __: str | None) -> int:
             if action == attach:
                 return fine if self._may_attach(name) else deny
             if action != pragma:
                 return fine
             if not self._may_use(name or ""):
                 return deny
-            if (name or "").lower() == "journal_mode" and (value or "").lower() == "wal":
-                self._write_ahead.append(schema)
             # It would replace the handler that ends the wait for a lock when an attempt is cancelled.
             return ignore if value is not None and (name or "").lower() == "busy_timeout" else fine
 
         connection.authorizer = decision
 
-    def before(self, connection: apsw.Connection, sql: str, statement: str) -> None:
-        """Check that SQLite takes a whole text for one statement, and prepare the connection for it, before it runs.
-        Raises SqlFailure.
-        """
+    def before(self, sql: str, statement: str) -> None:
+        """Check that SQLite takes a whole text for one statement, before it runs. Raises Refused."""
         if sql[len(statement) :].strip(" \t\r\n\f;"):
-            raise SqlFailure("config", f"SQLite reads several statements where one was found: {sql[:200]}")
-        if self._reach.read is not None and self._write_ahead:
-            from arclog.tools.held_files import prepare_write_ahead
-
-            schemas, self._write_ahead = self._write_ahead, []
-            for schema in schemas:
-                prepare_write_ahead(connection, schema)
+            raise Refused("config", f"SQLite reads several statements where one was found: {sql[:200]}")
 
     def check_attached(self, connection: apsw.Connection) -> None:
-        """Check files whose names came from an expression. They are attached but not yet read. Raises SqlFailure."""
+        """Check files whose names came from an expression. They are attached but not yet read. Raises Refused."""
         if self._attaches_unknown:
             self._attaches_unknown = False
             for name in connection.db_names():
@@ -93,9 +78,9 @@ class SqliteAccess:
         try:
             if name is None:
                 message = "ATTACH: on this worker, the name of the file must be a text in quotes, not a value or an expression"
-                raise SqlFailure("config", message)
+                raise Refused("config", message)
             not_ours(name, self._reach)
-        except SqlFailure as refusal:
+        except Refused as refusal:
             self.refusal = refusal
             return False
         return True
@@ -106,5 +91,5 @@ class SqliteAccess:
         message = (
             f"PRAGMA {pragma[:_SHOWN]} cannot be used in a task: only pragmas of the database and its connection can"
         )
-        self.refusal = SqlFailure("config", message)
+        self.refusal = Refused("config", message)
         return False
