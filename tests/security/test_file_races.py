@@ -23,8 +23,8 @@ from arclog.authoring.playbook_files import FilesBeside
 from arclog.model.config.settings import Settings
 from arclog.playbook.files import FileRefused
 from arclog.sandbox.child.reach import Reach
+from arclog.sandbox.child.sql.sqlite_database import open_file
 from arclog.sandbox.child.sql_errors import Refused as RefusedSql
-from arclog.sandbox.child.sqlite_database import open_file
 from arclog.tools.object.folder import Folder
 from arclog.tools.object.location import Refused
 

@@ -36,11 +36,11 @@ def main(control_fd: int, paths: list[str], library: str) -> None:
     sys.path.extend(path for path in paths if path not in sys.path)
     sys.dont_write_bytecode = True
     if library == "duckdb":
-        from . import duckdb_database
+        from .sql import duckdb_database
 
         guard.services["databases"] = duckdb_database.serve
     elif library == "sqlite":
-        from . import sqlite_service
+        from .sql import sqlite_service
 
         guard.services["databases"] = sqlite_service.serve
     kernel.set_name("arclog-zygote")

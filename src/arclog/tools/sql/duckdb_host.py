@@ -1,4 +1,4 @@
-"""DuckDB in its own process: the worker's side. The process's side is `child.duckdb_database`."""
+"""DuckDB in its own process: the worker's side. The process's side is `child.sql.duckdb_database`."""
 
 from __future__ import annotations
 

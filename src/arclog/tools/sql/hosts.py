@@ -3,7 +3,7 @@ and use any amount of memory.
 
 The tasks of one scope share a process for each library, and with it their open files, as DuckDB allows within one
 process. A connection is used by one thread at a time; `interrupt` may be called from any. What a process sends back is
-bounded. The process's side is `child.databases`.
+bounded. The process's side is `child.sql.databases`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Connections of tasks and transfers to SQLite files.
 
 On a server's worker, which several tenants share, they run in a confined process with a memory limit (`sql.hosts`).
-Elsewhere tasks read all files of their user, and they run in the worker. The rules are the same (`child.sqlite_database`).
+Elsewhere tasks read all files of their user, and they run in the worker. The rules are the same (`child.sql.sqlite_database`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from arclog.tools.sql.hosts import Connection, Hosts, Library
 from arclog.tools.sql.run import BATCH, batch_of
 
 if TYPE_CHECKING:
-    from arclog.sandbox.child.sqlite_database import Database
+    from arclog.sandbox.child.sql.sqlite_database import Database
 
 #: Error kinds by primary result code, and whether they are retryable if the kind alone does not decide it.
 _KINDS: dict[str, tuple[str, bool | None]] = {
@@ -86,7 +86,7 @@ class _Local:
         self._rows: Iterator[tuple[Any, ...]] = iter(())
 
     def open(self, database: str, mode: str) -> None:
-        from arclog.sandbox.child.sqlite_database import Database
+        from arclog.sandbox.child.sql.sqlite_database import Database
 
         self._database = Database(database, mode, self.reach, self._busy_s)
 

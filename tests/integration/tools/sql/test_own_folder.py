@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from arclog.model.config.settings import Settings
-from arclog.sandbox.child import held_files, sqlite_database
+from arclog.sandbox.child.sql import held_files, sqlite_database
 from arclog.sandbox.child.sql_errors import Refused
 from arclog.sandbox.confinement_settings import for_server, reach_of
 from arclog.testing.tools import task_context

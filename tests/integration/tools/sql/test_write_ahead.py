@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from arclog.model.config.settings import Settings
-from arclog.sandbox.child import held_files, sqlite_database
+from arclog.sandbox.child.sql import held_files, sqlite_database
 from arclog.sandbox.confinement_settings import for_server, reach_of
 from arclog.testing.tools import task_context
 from arclog.tools import sqlite

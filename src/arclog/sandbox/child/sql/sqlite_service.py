@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 import apsw
 import msgspec
 
+from ..cells import packed_batch
+from ..reach import Reach
+from ..sql_errors import SqliteError
 from . import databases
-from .cells import packed_batch
 from .databases import Response
-from .reach import Reach
-from .sql_errors import SqliteError
 from .sqlite_database import Database
 
 

@@ -20,9 +20,9 @@ from contextlib import suppress
 
 import apsw
 
-from .opened import is_swapped
-from .reach import Reach, located
-from .sql_errors import Refused
+from ..opened import is_swapped
+from ..reach import Reach, located
+from ..sql_errors import Refused
 
 _HELD = "/proc/self/fd/"
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import apsw
 
+from ..reach import MEMORY, Reach, located
+from ..sql_errors import SqliteError
 from .held_files import connect
-from .reach import MEMORY, Reach, located
-from .sql_errors import SqliteError
 from .sqlite_access import SqliteAccess
 
 T = TypeVar("T")

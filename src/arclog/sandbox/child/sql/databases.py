@@ -19,9 +19,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
-from . import wire
-from .cells import RowTooLarge, unpacked
-from .sql_errors import Refused
+from .. import wire
+from ..cells import RowTooLarge, unpacked
+from ..sql_errors import Refused
 
 _MESSAGE = struct.Struct("<cI")
 #: A longer text of an error is cut.

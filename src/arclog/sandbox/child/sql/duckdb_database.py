@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import duckdb
 
+from ..cells import packed_batch
 from . import databases
-from .cells import packed_batch
 from .databases import Response
 
 #: Number of rows that are taken from DuckDB at a time.

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import apsw
 
-from .reach import Reach, not_ours
-from .sql_errors import Refused
+from ..reach import Reach, not_ours
+from ..sql_errors import Refused
 
 #: Pragmas that concern the connection or its databases. Others limit the memory of the process, name folders, or let a
 #: damaged database harm it (mmap_size, writable_schema). SQLite's own modules need data_version and page_size.
