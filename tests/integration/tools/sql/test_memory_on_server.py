@@ -139,15 +139,23 @@ async def tool(tmp_path):
 
 
 def processes():
-    """Return the processes of SQLite that this one's zygotes started."""
-    found = []
+    """Return the processes of SQLite that this one's zygotes started. Other tests have such processes, too."""
+    parents, named = {}, set()
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
-            if status.read_text().startswith("Name:\tarclog-sqlite"):
-                found.append(int(status.parent.name))
+            lines = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
         except OSError:  # it has ended
             continue
-    return set(found)
+        pid = int(status.parent.name)
+        parents[pid] = int(lines["PPid"])
+        if lines["Name"].startswith("arclog-sqlite"):
+            named.add(pid)
+    return {pid for pid in named if os.getpid() in ancestors(pid, parents)}
+
+
+def ancestors(pid, parents):
+    while pid := parents.get(pid, 0):
+        yield pid
 
 
 async def begun(tool, scope):
